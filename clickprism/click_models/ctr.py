@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
 
 from clickprism.click_models.fitted import Browsing, FittedModel, Prior, by_document, check_sessions
-from clickprism.types import Clicks, Float64
+from clickprism.types import Clicks
 
 
 @final
@@ -29,13 +28,8 @@ class GlobalRate:
         """Count all clicks; sessions may be merged by list."""
         check_sessions(clicks)
         rate = self.prior.share(np.array([clicks.clicks.sum()]), np.array([clicks.list_impressions.sum()]))
-        return self.fitted({"rate": rate[0], "documents": np.array(clicks.lists.documents)})
-
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        attraction = np.full(int(parameters["documents"]), float(parameters["rate"]))
-        return FittedModel("global", parameters, attraction, Browsing(np.ones((1, 1))))
+        attraction = np.full(clicks.lists.documents, rate[0])
+        return FittedModel("global", {"rate": rate[0]}, attraction, Browsing(np.ones((1, 1))))
 
 
 @final
@@ -59,13 +53,7 @@ class RankRate:
             for weights in (clicks.clicks, clicks.list_impressions)
         )
         rates = self.prior.share(clicked, shown)
-        return self.fitted({"rates": rates, "documents": np.array(clicks.lists.documents)})
-
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        attraction = np.ones(int(parameters["documents"]))
-        return FittedModel("rank", parameters, attraction, Browsing(parameters["rates"][:, None]))
+        return FittedModel("rank", {"rates": rates}, np.ones(clicks.lists.documents), Browsing(rates[:, None]))
 
 
 @final
@@ -85,9 +73,4 @@ class DocumentRate:
         """Count clicks by document; sessions may be merged by list."""
         check_sessions(clicks)
         rates = self.prior.share(by_document(clicks, clicks.clicks), by_document(clicks, clicks.list_impressions))
-        return self.fitted({"attraction": rates})
-
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        return FittedModel("document", parameters, parameters["attraction"], Browsing(np.ones((1, 1))))
+        return FittedModel("document", {"attraction": rates}, rates, Browsing(np.ones((1, 1))))

@@ -10,7 +10,7 @@ from clickprism._util.tables import Table
 from clickprism.click_models.fitted import by_document
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Finding, inconclusive
-from clickprism.evaluation.curves import gini
+from clickprism.evaluation.concentration import gini
 
 MATERIAL: Final = 0.05  # share of documents never shown, from which selection bias counts as present
 TOP: Final = 0.2  # share of the documents that were shown most

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, final
 
 from clickprism.data.items import item_frequency, items_across
-from clickprism.evaluation.curves import Curve, Shares, by_frequency, by_position, exposure_shares, initial_order
 from clickprism.types import Clicks, Dataset, Float32, Float64, Int32, Int64, Lists
+from reproduce.inforank.curves import Curve, Shares, by_frequency, by_position, exposure_shares, initial_order
 
 BINS: Final = 10
 GROUPS: Final = 5

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import clickprism as cp
-from clickprism.click_models.coupled import CoupledUser, coupling
+from clickprism.click_models.coupled import CoupledUser
 from clickprism.experiments.data import Log, load_data, simulate_log
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.rankers import RANKERS
@@ -115,7 +115,7 @@ class Run:
 
 def make(run: Run, folder: Path | None) -> dict[str, Any]:
     """Simulate, train and evaluate."""
-    from reproduce.lbd.clicks import clicks_of
+    from reproduce.lbd.clicks import clicks_of, coupling
 
     start, at_work = time.perf_counter(), time.process_time()
     made = _world(run.world, folder)
