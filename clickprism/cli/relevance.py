@@ -113,7 +113,7 @@ def estimate(
 
 def _show_estimates(found: LogEstimates, out: Path, output: Output) -> None:
     output.result(found)
-    for warning in () if found.model is None else found.model.warnings:
+    for warning in found.warnings:
         output.note(warning)
     output.note(f"Written: {out}")
     output.next("relevance", "judgments", out, "--out", "judgments.csv")

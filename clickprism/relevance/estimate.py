@@ -213,6 +213,17 @@ class LogEstimates:
             rows += self.model.rows()
         return [Table("", [f"estimator {self.estimator}", ""], rows)]
 
+    @property
+    def warnings(self) -> list[str]:
+        """Return what a reader of the estimates must know, a sentence or two each."""
+        found = [] if self.model is None else list(self.model.warnings)
+        if self.suppressed > self.pairs:
+            found.append(
+                f"Warning: {self.suppressed:,} of {self.suppressed + self.pairs:,} pairs are not in the file, since "
+                "too few users saw them (privacy). If this log does not need that, include them: --min-users 0"
+            )
+        return found
+
 
 def estimate_relevance(
     store: LogStore,
