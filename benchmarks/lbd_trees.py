@@ -32,7 +32,7 @@ from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simul
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, Float64
-from reproduce.lbd.clicks import coupling
+from reproduce.lbd.effect import coupling
 
 SEEDS: Final = (0, 1, 2)
 ETAS: Final = (0.0, 0.3, 0.6)

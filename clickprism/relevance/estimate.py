@@ -33,8 +33,7 @@ from clickprism.log.load import LogSums, read_sums
 from clickprism.log.schema import EVENTS, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import update_sessions
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.log_model.parameters import ClickParameters, read_propensities
-from clickprism.log_model.results import Curve, Verdict
+from clickprism.log_model.results import ClickParameters, Curve, Verdict, read_propensities
 from clickprism.log_model.terms import log_odds
 from clickprism.log_model.value import ClickValue, click_value
 from clickprism.relevance.estimates import (

@@ -14,7 +14,7 @@ import numpy as np
 
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError, UnsupportedError
-from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
+from clickprism.log_model.results import NOT_LEVEL, ClickParameters
 from clickprism.relevance.estimators import normal_quantile
 from clickprism.relevance.pairs import PAIR, FirstSlot, PairCounts, distinct_pairs, read_first_slot
 from clickprism.types import Float64, Int64, check

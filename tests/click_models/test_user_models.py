@@ -19,7 +19,7 @@ from clickprism.click_models.users import Shown, User, adapted, attraction
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import build
 from clickprism.types import Float64, JudgedLists, Lists
-from reproduce.lbd.clicks import coupling
+from reproduce.lbd.effect import coupling
 
 BROWSING = (  # row = position, column = distance to the last click, the last for no click above
     (1.0,),

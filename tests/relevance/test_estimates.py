@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimate import LogEstimates
 from clickprism.relevance.pairs import PairCounts
 
