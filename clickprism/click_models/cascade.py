@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import FittedModel, Prior, Reading
+from clickprism.click_models.fitted import Counted, FittedModel, Reading
 from clickprism.click_models.users import Chain, ReadingUser
 from clickprism.types import Clicks
 
@@ -27,19 +27,14 @@ class CascadeUser(ReadingUser):
 
 @final
 @dataclass(frozen=True)
-class CascadeModel:
+class CascadeModel(Counted):
     """P(first click at k) = a_k prod_{i<k} (1 - a_i), and no click after it (Craswell et al. 2008).
 
     The attraction of a document is its share of clicks in the sessions that observed it: those without a click above
     it. This is maximum likelihood, and unbiased if users leave after the first click. Later clicks are ignored.
-
-    Attributes:
-        prior: pseudo-counts of every attraction.
     """
 
     name: ClassVar[str] = "cascade"
-
-    prior: Prior = field(default_factory=Prior)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import FittedModel, Prior, Reading, check_steps
+from clickprism.click_models.fitted import FittedModel, Iterated, Reading
 from clickprism.click_models.users import Chain, ReadingUser, check_probability
 from clickprism.types import Clicks, Float64
 
@@ -53,28 +53,16 @@ class ClickChainUser(ReadingUser):
 
 @final
 @dataclass(frozen=True)
-class ClickChainModel:
+class ClickChainModel(Iterated):
     """P(observe k + 1 | observed k) = g_1 after no click, g_2 (1 - a) + g_3 a after a click (Guo et al. 2009).
 
     Attraction a of each document and three probabilities to continue, by exact EM. A clicked document is relevant with
     probability a; users then continue with g_3, else with g_2, so that continuing also informs about a. Unbiased in the
     limit of many sessions if users follow the model. g_2 and g_3 are identifiable only if clicked documents differ in
     attraction.
-
-    Attributes:
-        prior: pseudo-counts of every probability.
-        tolerance: stop when the estimated distance of the probabilities to their limit is below this.
-        max_iterations: maximum number of EM steps.
     """
 
     name: ClassVar[str] = "ccm"
-
-    prior: Prior = field(default_factory=Prior)
-    tolerance: float = 1e-4
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        check_steps(self.tolerance, self.max_iterations)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import Browsing, FittedModel, Prior, by_document, check_sessions
+from clickprism.click_models.fitted import Browsing, Counted, FittedModel, by_document, check_sessions
 from clickprism.types import Clicks
 
 
 @final
 @dataclass(frozen=True)
-class GlobalRate:
-    """P(click) = rho, the same everywhere.
-
-    Attributes:
-        prior: pseudo-counts of the rate.
-    """
+class GlobalRate(Counted):
+    """P(click) = rho, the same everywhere."""
 
     name: ClassVar[str] = "global"
-
-    prior: Prior = field(default_factory=Prior)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Count all clicks; sessions may be merged by list."""
@@ -34,16 +28,10 @@ class GlobalRate:
 
 @final
 @dataclass(frozen=True)
-class RankRate:
-    """P(click at k) = rho_k.
-
-    Attributes:
-        prior: pseudo-counts of each rate.
-    """
+class RankRate(Counted):
+    """P(click at k) = rho_k."""
 
     name: ClassVar[str] = "rank"
-
-    prior: Prior = field(default_factory=Prior)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Count clicks by position; sessions may be merged by list."""
@@ -58,16 +46,10 @@ class RankRate:
 
 @final
 @dataclass(frozen=True)
-class DocumentRate:
-    """P(click) = rho of the document, at every position.
-
-    Attributes:
-        prior: pseudo-counts of each rate.
-    """
+class DocumentRate(Counted):
+    """P(click) = rho of the document, at every position."""
 
     name: ClassVar[str] = "document"
-
-    prior: Prior = field(default_factory=Prior)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Count clicks by document; sessions may be merged by list."""

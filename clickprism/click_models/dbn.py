@@ -5,12 +5,12 @@ Its simplified form (SDBN) has users who never give up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import FittedModel, Prior, Reading, by_document, check_steps
+from clickprism.click_models.fitted import Counted, FittedModel, Iterated, Reading, by_document
 from clickprism.click_models.users import Chain, ReadingUser, check_probability
 from clickprism.types import Clicks, Float64
 
@@ -44,7 +44,7 @@ class BayesianUser(ReadingUser):
 
 @final
 @dataclass(frozen=True)
-class BayesianModel:
+class BayesianModel(Iterated):
     """P(observe k + 1 | observed k) = gamma after no click, gamma (1 - s) after a click (Chapelle and Zhang 2009).
 
     Attraction a and satisfaction s of each document and one perseverance gamma, by exact EM, which sums over how far
@@ -52,21 +52,15 @@ class BayesianModel:
     identifiable for a document whose clicks were all at the end of the list.
 
     Attributes:
-        prior: pseudo-counts of every probability.
         perseverance: gamma if it is known; None estimates it.
-        tolerance: stop when the estimated distance of the probabilities to their limit is below this.
-        max_iterations: maximum number of EM steps.
     """
 
     name: ClassVar[str] = "dbn"
 
-    prior: Prior = field(default_factory=Prior)
     perseverance: float | None = None
-    tolerance: float = 1e-4
-    max_iterations: int = 1000
 
     def __post_init__(self) -> None:
-        check_steps(self.tolerance, self.max_iterations)
+        super().__post_init__()
         if self.perseverance is not None:
             check_probability("perseverance", self.perseverance)
 
@@ -126,21 +120,16 @@ class SimplifiedUser(ReadingUser):
 
 @final
 @dataclass(frozen=True)
-class SimplifiedModel:
+class SimplifiedModel(Counted):
     """P(observe k + 1 | observed k) = 1 after no click, 1 - s after a click (Chapelle and Zhang 2009, gamma = 1).
 
     Estimated by shares of counts, as by its authors: documents down to the last click count as observed, and s is the
     share of a document's clicks that were the last, without clicks at the end of the list. Users who continue without
     another click count as satisfied. So s is too high, the more the fewer clicks there are;
     `BayesianModel(perseverance=1)` fits the same model exactly.
-
-    Attributes:
-        prior: pseudo-counts of every probability.
     """
 
     name: ClassVar[str] = "sdbn"
-
-    prior: Prior = field(default_factory=Prior)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import FittedModel, Prior, Reading
+from clickprism.click_models.fitted import Counted, FittedModel, Reading
 from clickprism.click_models.users import Chain, ReadingUser, check_curve
 from clickprism.types import Clicks
 
@@ -37,21 +37,16 @@ class DependentUser(ReadingUser):
 
 @final
 @dataclass(frozen=True)
-class DependentModel:
+class DependentModel(Counted):
     """P(observe k + 1 | observed k) = 1 after no click at k, lambda_k after a click (Guo, Liu and Wang 2009).
 
     Estimated by shares of counts, as by its authors: documents down to the last click count as observed, and lambda_k
     is the share of clicks at k with another click below. Users who continue without another click count as gone. So
     lambda is too low and attraction too high, the more the fewer clicks there are: this maximises a lower bound of the
     likelihood.
-
-    Attributes:
-        prior: pseudo-counts of every probability.
     """
 
     name: ClassVar[str] = "dcm"
-
-    prior: Prior = field(default_factory=Prior)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""

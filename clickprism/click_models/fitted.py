@@ -65,6 +65,36 @@ class Prior:
         return value
 
 
+@dataclass(frozen=True)
+class Counted:
+    """Settings of every click model.
+
+    Attributes:
+        prior: pseudo-counts of every probability.
+    """
+
+    prior: Prior = field(default_factory=Prior)
+
+
+@dataclass(frozen=True)
+class Iterated(Counted):
+    """Settings of a click model that is fitted in steps.
+
+    Attributes:
+        tolerance: stop when the estimated relative distance of every shared probability to its limit is below this.
+        max_iterations: maximum number of steps.
+    """
+
+    tolerance: float = 1e-4
+    max_iterations: int = 1000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance < 1:
+            raise SettingError("tolerance", self.tolerance, "be between 0 and 1")
+        if self.max_iterations < 1:
+            raise SettingError("max_iterations", self.max_iterations, "be at least 1")
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Browsing:
@@ -264,14 +294,6 @@ def check_sessions(clicks: Clicks) -> None:
     require_clicks(clicks)
     if len(clicks.rows) == 0:
         raise UnsupportedError("there are no sessions to fit a click model to")
-
-
-def check_steps(tolerance: float, max_iterations: int) -> None:
-    """Raise SettingError for settings with which a fit cannot end."""
-    if not 0 < tolerance < 1:
-        raise SettingError("tolerance", tolerance, "be between 0 and 1")
-    if max_iterations < 1:
-        raise SettingError("max_iterations", max_iterations, "be at least 1")
 
 
 def by_document(clicks: Clicks, weights: Int64 | Float64 | Bool) -> Float64:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import Browsing, FittedModel, Prior, check_sessions, check_steps, filled
+from clickprism.click_models.fitted import Browsing, FittedModel, Iterated, Prior, check_sessions, filled
 from clickprism.click_models.users import Response, Shown, check_curve, session_log_likelihood
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Clicks, Float64, Int32, Int64
@@ -61,23 +61,10 @@ class PositionUser:
 
 @final
 @dataclass(frozen=True)
-class PositionModel:
-    """P(click at k) = theta_k a (Richardson et al. 2007; Craswell et al. 2008).
-
-    Attributes:
-        prior: pseudo-counts of every theta and attraction; they fix the scale, which clicks do not identify.
-        tolerance: stop when the relative distance of every theta to its limit is below this.
-        max_iterations: maximum number of steps.
-    """
+class PositionModel(Iterated):
+    """P(click at k) = theta_k a (Richardson et al. 2007; Craswell et al. 2008)."""
 
     name: ClassVar[str] = "pbm"
-
-    prior: Prior = field(default_factory=Prior)
-    tolerance: float = 1e-4
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        check_steps(self.tolerance, self.max_iterations)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to a log; sessions may be merged by list."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 import numpy as np
@@ -10,10 +10,10 @@ import numpy as np
 from clickprism.click_models.fitted import (
     Browsing,
     FittedModel,
+    Iterated,
     Prior,
     check_patterns,
     check_sessions,
-    check_steps,
     filled,
 )
 from clickprism.click_models.users import Response, Shown, check_clicks, check_probability, session_log_likelihood
@@ -94,24 +94,10 @@ class BrowsingUser:
 
 @final
 @dataclass(frozen=True)
-class BrowsingModel:
-    """P(click at k) = o(k, d) a, with d the distance to the last click above (Dupret and Piwowarski 2008).
-
-    Attributes:
-        prior: pseudo-counts of every observation probability and attraction; they fix the scale, which clicks do not
-            identify.
-        tolerance: stop when the relative distance of every observation probability to its limit is below this.
-        max_iterations: maximum number of steps.
-    """
+class BrowsingModel(Iterated):
+    """P(click at k) = o(k, d) a, with d the distance to the last click above (Dupret and Piwowarski 2008)."""
 
     name: ClassVar[str] = "ubm"
-
-    prior: Prior = field(default_factory=Prior)
-    tolerance: float = 1e-4
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        check_steps(self.tolerance, self.max_iterations)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""
