@@ -149,7 +149,7 @@ def test_cascade_users_are_seen_through(found: Examination) -> None:
     assert truth is not None
     assert truth.quality.rows == pytest.approx(20_000, rel=0.1)
     assert truth.quality.auc > 0.95
-    held_out = dict(zip([point.position for point in truth.by_position], truth.by_position, strict=True))
+    held_out = {point.position: point for point in truth.by_position}
     assert all(abs(point.value - held_out[point.position].value) < 0.05 for point in found.by_position)
     assert found.quality.auc > 0.9
     assert found.quality.calibration_error < 0.02
