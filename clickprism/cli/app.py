@@ -77,6 +77,10 @@ TREE: Tree = {
                 "evaluate:counterfactual",
             ),
             "interleaving": ("Compare two rankers by the clicks on their interleaved lists.", "evaluate:interleaving"),
+            "buckets": (
+                "Compare rankers by the clicks on searches that show one of them (A/B test).",
+                "evaluate:buckets",
+            ),
         },
     ),
     "log": (

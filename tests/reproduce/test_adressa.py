@@ -13,8 +13,7 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from reproduce.inforank.adressa import AdressaSettings, load_adressa
-from reproduce.inforank.filter import kept_lists
-from reproduce.inforank.worlds import World, dataset_of
+from reproduce.inforank.worlds import World, dataset_of, kept_lists
 
 NEW_YEAR = 1483225200  # 2016-12-31T23:00:00Z, a Saturday
 
