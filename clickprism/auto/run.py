@@ -23,8 +23,7 @@ from clickprism.auto import report
 from clickprism.data.click_table import ColumnNames
 from clickprism.data.encoding import Encoding
 from clickprism.data.logged import Logged, log_fingerprint
-from clickprism.diagnosis.finding import Diagnosis
-from clickprism.diagnosis.saved import diagnosis_of, kept_diagnosis
+from clickprism.diagnosis.finding import Diagnosis, diagnosis_of, kept_diagnosis
 from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
 from clickprism.log_model.value import click_value
 from clickprism.model import Model

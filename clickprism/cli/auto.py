@@ -9,7 +9,8 @@ from cyclopts import Parameter
 
 from clickprism.auto.run import AutoSettings
 from clickprism.cli.output import FLAT, Output, command_line, program
-from clickprism.log.open_log import ReadSettings, TableSettings
+from clickprism.data.click_table import TableSettings
+from clickprism.log.open_log import ReadSettings
 
 DIAGNOSIS, REPORT = "diagnosis.json", "report.html"
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 from clickprism.cli.output import FLAT, Output
+from clickprism.data.click_table import TableSettings
 from clickprism.evaluation.ab import BucketSettings
 from clickprism.evaluation.counterfactual.result import CounterfactualSettings
 from clickprism.evaluation.interleaving import InterleavingSettings
 from clickprism.experiments.compare import JudgedSettings
-from clickprism.log.open_log import ReadSettings, TableSettings
+from clickprism.log.open_log import ReadSettings
 
 
 def judged(
