@@ -7,7 +7,7 @@ ranker that unlearns what the engine knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
@@ -51,6 +51,8 @@ SUMMARIES: Final = {
     "imitation": "an imitation of the engine's own order",
     "raw clicks": "the same kind of ranker, trained on raw clicks",
 }
+KINDS: Final = {"networks": "mlp", "blend": "mlp", "trees": "lambdamart"}
+"""The kind of ranker of a candidate; that of all others is linear."""
 
 
 @final
@@ -117,6 +119,7 @@ def train_candidates(
     evidence: Evidence,
     *,
     methods: Sequence[MethodCandidate] = (),
+    kinds: Container[str] | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Candidates:
@@ -125,10 +128,11 @@ def train_candidates(
     Args:
         evidence: What rankers learn from.
         methods: Methods of the registry to try, too.
+        kinds: Kinds of rankers that may be chosen; None for all.
         seed: Random seed.
         progress: Called with the name of each step.
     """
-    return _Search(evidence, seed, progress or (lambda _: None), methods).run()
+    return _Search(evidence, seed, progress or (lambda _: None), methods).run(kinds)
 
 
 def held_out_linear(evidence: Evidence) -> Float64:
@@ -152,7 +156,7 @@ class _Search:
         self.x, self.query = evidence.features, evidence.query
         self.offset = np.log(evidence.exposure)
 
-    def run(self) -> Candidates:
+    def run(self, kinds: Container[str] | None) -> Candidates:
         evidence = self.evidence
         self.tell("imitation of the engine")
         linear_e = self._imitate(self._linear_engine)
@@ -187,7 +191,9 @@ class _Search:
                 found[each.name] = self._method(each, reference)
         imitate = partial(best.scorer.model, "imitation")
         found["imitation"] = self._candidate("imitation", best.held_out, reference, imitate, scale=True)
-        chosen, reason = _choose(found, evidence.held_out_likelihood(reference))
+        allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
+        chosen, reason = _choose(allowed, evidence.held_out_likelihood(reference))
+        reason += "" if kinds is None else " Only rankers that the engine can hold were compared."
         simple = self._raw_candidate(chosen, reference, raw_linear, raw_networks)
         return Candidates(found, chosen, reason, weight, error, best, simple)
 
@@ -422,15 +428,16 @@ def _choose(found: dict[str, Candidate], nothing: Float64) -> tuple[str, str]:
     where a linear ranker is steadier.
 
     Args:
-        found: The candidates.
+        found: The candidates that may be chosen.
         nothing: Held-out log-likelihood if features say nothing, [queries].
     """
     compared = (name for name in found if name != "imitation")
     best = max(compared, key=lambda name: float(found[name].likelihood.sum()))
-    linear, name = found["linear"].likelihood, summary_of(best)
-    lead, gain = float((found[best].likelihood - linear).sum()), float((linear - nothing).sum())
-    if best == "linear":
+    name = summary_of(best)
+    if best == "linear" or "linear" not in found:
         return best, f"{name.capitalize()} predicts the corrected clicks of held-out queries best."
+    linear = found["linear"].likelihood
+    lead, gain = float((found[best].likelihood - linear).sum()), float((linear - nothing).sum())
     if not clearly_better(found[best].likelihood, linear):
         return "linear", (
             f"{SUMMARIES['linear'].capitalize()} predicts the corrected clicks of held-out queries as well as {name}, "

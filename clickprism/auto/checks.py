@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, final
 
@@ -22,14 +22,14 @@ from clickprism.auto.evidence import FEW_QUERIES, Evidence
 from clickprism.auto.learners import linear_clicks
 from clickprism.auto.methods import method_candidates
 from clickprism.data.logged import Logged
-from clickprism.data.normalise import Normaliser
+from clickprism.data.normalise import Kind, Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.log_model.model import LogModel
 from clickprism.types import Float64, Lists
 
 Verdict: TypeAlias = Literal["passed", "failed", "inconclusive"]
 SURE: Final = 2.0  # standard errors
-KINDS: Final = ("standard", "log1p", "quantile")  # of normalisation, the first is preferred
+KINDS: Final[tuple[Kind, ...]] = ("standard", "log1p", "quantile")  # of normalisation, the first is preferred
 LARGEST: Final = 15.0  # standard deviations: a feature with larger values is not only standardised
 EXPLAINED: Final = 0.05  # R^2 of the imitation from which selection by the engine can be corrected
 FEW_CLICKS: Final = 500
@@ -87,22 +87,29 @@ class Checked:
 
 
 def choose_ranker(
-    logged: Logged, model: LogModel, *, seed: int = 0, progress: Callable[[str], None] | None = None
+    logged: Logged,
+    model: LogModel,
+    *,
+    held: Mapping[str, Collection[str]] | None = None,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
 ) -> Checked:
     """Train the candidates of a log and check the chosen one.
 
     Args:
         logged: The log; its documents have features.
         model: The fitted model of the log.
+        held: The kinds of rankers to choose from, each with the normalisers that go with it; None for all.
         seed: Random seed.
         progress: Called with the name of each step.
     """
     tell = progress or (lambda _: None)
     tell("features")
-    normaliser, lists = _normalised(logged, model, seed)
+    kinds = [kind for kind in KINDS if held is None or all(kind in known for known in held.values())]
+    normaliser, lists = _normalised(logged, model, seed, kinds)
     curve, model, evidence = _checked_curve(logged, model, lists, seed)
     methods = method_candidates(logged.clicks, lists, model, seed=seed)
-    candidates = train_candidates(evidence, methods=methods, seed=seed, progress=tell)
+    candidates = train_candidates(evidence, methods=methods, kinds=held, seed=seed, progress=tell)
     checks = (curve, _agreement(evidence, candidates), _fit(model), _size(evidence))
     failed = any(check.verdict == "failed" for check in checks[:2])
     depth, scope = _scope(logged, evidence, candidates)
@@ -110,14 +117,14 @@ def choose_ranker(
     return Checked(model, normaliser, evidence, candidates, checks, use, depth, scope, _selection(evidence, candidates))
 
 
-def _normalised(logged: Logged, model: LogModel, seed: int) -> tuple[Normaliser, Lists]:
+def _normalised(logged: Logged, model: LogModel, seed: int, kinds: Sequence[Kind]) -> tuple[Normaliser, Lists]:
     """Return the normaliser under which a linear ranker predicts held-out clicks best, and the normalised documents."""
     found: list[tuple[Normaliser, Lists, Float64]] = []
     raw = logged.clicks.lists
-    for kind in KINDS:
+    for kind in kinds:
         normaliser = fit_normaliser(kind, raw)
         lists = raw.with_features(normaliser(raw).features)
-        if kind == KINDS[-1] or float(np.abs(lists.features).max(initial=0.0)) <= LARGEST:
+        if kind == kinds[-1] or float(np.abs(lists.features).max(initial=0.0)) <= LARGEST:
             found.append((normaliser, lists, held_out_linear(Evidence.of(logged, model, lists, seed=seed))))
     best = found[0]
     for each in found[1:]:
