@@ -45,6 +45,8 @@ SURE: Final = 1.0  # standard errors
 MATERIAL: Final = 0.1  # of what the safe candidate gains: what another one must gain beyond it
 MANY_QUERIES: Final = 100  # from which a linear ranker is the safe candidate; with fewer, the blend
 SHARES: Final = np.linspace(0.0, 1.0, 41)
+UNIFORM: Final = np.ones_like(SHARES)
+MOSTLY_CORRECTED: Final = (1 - SHARES) ** 3  # raw clicks are known to be biased: on average they count one fifth
 FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of the model, and the bias that they show
 METHOD_EPOCHS: Final = 15
 METHOD_BATCH: Final = 256  # ranked lists
@@ -161,13 +163,12 @@ class _Search:
         reference = known - weight / best.attenuation * best.held_out
         self.tell("linear ranker")
         raw_linear = self._raw_linear(reference)
-        linear = self._average(
-            self._linear(known - weight / linear_e.attenuation * linear_e.held_out), raw_linear, reference
-        )
+        corrected = self._linear(known - weight / linear_e.attenuation * linear_e.held_out)
+        linear = self._average(corrected, raw_linear, reference, MOSTLY_CORRECTED)
         self.tell("networks")
         raw_networks = self._raw_networks(reference)
         corrected = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
-        networks = self._average(corrected, raw_networks, reference)
+        networks = self._average(corrected, raw_networks, reference, MOSTLY_CORRECTED)
         found = {
             name: self._candidate(name, held_out, reference, scorer.model)
             for name, (scorer, held_out) in (
@@ -196,12 +197,18 @@ class _Search:
         return Candidate(name, held_out, likelihood, make)
 
     def _average(
-        self, one: tuple[Scorer, Float64], other: tuple[Scorer, Float64], reference: Float64
+        self, one: tuple[Scorer, Float64], other: tuple[Scorer, Float64], reference: Float64, prior: Float64 = UNIFORM
     ) -> tuple[Scorer, Float64]:
         """Return the weighted average of two functions, and its held-out values.
 
-        The weight is its posterior mean under a uniform prior, given the clicks of held-out queries: the better one
-        counts alone if the log is large enough to tell, and both count the same if it is not.
+        The weight is its posterior mean given the clicks of held-out queries: the better one counts alone if the log is
+        large enough to tell, and the prior decides if it is not (both count the same if it is uniform).
+
+        Args:
+            one: First function, and its held-out values.
+            other: Second function, and its held-out values.
+            reference: What the engine knows beyond the features.
+            prior: Density of the share of the second function at `SHARES`.
         """
         values = np.array(
             [
@@ -209,7 +216,7 @@ class _Search:
                 for share in SHARES
             ]
         )
-        likely = np.exp(values - values.max())
+        likely = prior * np.exp(values - values.max())
         share = float(likely @ SHARES / likely.sum())
         return _mean([one, other], [1 - share, share])
 
