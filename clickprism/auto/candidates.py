@@ -46,7 +46,7 @@ MATERIAL: Final = 0.1  # of what the safe candidate gains: what another one must
 MANY_QUERIES: Final = 100  # from which a linear ranker is the safe candidate; with fewer, the blend
 SHARES: Final = np.linspace(0.0, 1.0, 41)
 UNIFORM: Final = np.ones_like(SHARES)
-MOSTLY_CORRECTED: Final = (1 - SHARES) ** 3  # raw clicks are known to be biased: on average they count one fifth
+MOSTLY_CORRECTED: Final = (1 - SHARES) ** 3  # prior with many queries: raw clicks, which are biased, count one fifth
 FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of the model, and the bias that they show
 METHOD_EPOCHS: Final = 15
 METHOD_BATCH: Final = 256  # ranked lists
@@ -162,13 +162,14 @@ class _Search:
         best = max((linear_e, network_e), key=lambda each: each.explained)
         reference = known - weight / best.attenuation * best.held_out
         self.tell("linear ranker")
+        prior = MOSTLY_CORRECTED if evidence.queries >= MANY_QUERIES else UNIFORM
         raw_linear = self._raw_linear(reference)
         corrected = self._linear(known - weight / linear_e.attenuation * linear_e.held_out)
-        linear = self._average(corrected, raw_linear, reference, MOSTLY_CORRECTED)
+        linear = self._average(corrected, raw_linear, reference, prior)
         self.tell("networks")
         raw_networks = self._raw_networks(reference)
         corrected = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
-        networks = self._average(corrected, raw_networks, reference, MOSTLY_CORRECTED)
+        networks = self._average(corrected, raw_networks, reference, prior)
         found = {
             name: self._candidate(name, held_out, reference, scorer.model)
             for name, (scorer, held_out) in (
