@@ -9,7 +9,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export MPLBACKEND := Agg
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-all lint style types checks suite bench reproduce docs release help clean
+.PHONY: demo test test-all lint style types checks suite bench reproduce reproduce-full docs release help clean
 
 demo: $(READY) ## a raw log with several biases: diagnosis, a table of methods, a ranker to serve, a report (a minute)
 	@$(BIN)/clickprism demo --out runs/demo
@@ -47,6 +47,13 @@ reproduce: $(WHOLE) ## the tables and figures of three papers, in small (half an
 	@$(BIN)/python -m reproduce.lbd --quick --out out
 	@$(BIN)/python -m reproduce.inforank --quick --out out/inforank
 	@$(BIN)/python -m reproduce.adr --quick --out out/adr
+
+reproduce-full: $(WHOLE) ## the published networks and lengths at coupling .1, the whole sweep at a smaller size (about 11 hours)
+	@$(BIN)/python -m reproduce.lbd --full --published --tables 1,4 --seeds 0,1 --out out/full \
+		--methods labels,dla,click,unlimited,lbd-ber,lbd_paper,lbd_code,lbd
+	@$(BIN)/python -m reproduce.lbd --published --figures 3a,3b --out out/sweep
+	@$(BIN)/python -m reproduce.inforank --full --tables 2 --seeds 0 --methods labels,click,inforank_paper,inforank --out out/full/inforank
+	@$(BIN)/python -m reproduce.adr --out out/full/adr
 
 docs: $(WHOLE) ## the site, in site/: docs/cli.md and the API generated from the code, every link checked
 	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md

@@ -20,7 +20,7 @@ from clickprism.click_models.trust import TrustUser, fit_trust
 from clickprism.click_models.users import Gain, attraction
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.types import Clicks, Float64
 

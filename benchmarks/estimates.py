@@ -78,7 +78,7 @@ def _ours(folder: str) -> dict[str, Any]:
 
     from clickprism.log.engines.base import connect
     from clickprism.log.store import LogStore
-    from clickprism.log_model.parameters import ClickParameters
+    from clickprism.log_model.results import ClickParameters
     from clickprism.relevance.estimate import estimate_log
     from clickprism.relevance.estimators import Affine
 

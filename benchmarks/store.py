@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.serve.store.base import StoreInfo, open_store
-from clickprism.serve.store.block import query_key
+from clickprism.serve.store.base import StoreInfo, open_store, query_key
 from clickprism.serve.store.publish import builder
 from clickprism.serve.store.redis import RedisAddress
 

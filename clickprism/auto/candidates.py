@@ -7,7 +7,7 @@ ranker that unlearns what the engine knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
@@ -61,6 +61,8 @@ SUMMARIES: Final = {
     "imitation": "an imitation of the engine's own order",
     "raw clicks": "the same kind of ranker, trained on raw clicks",
 }
+KINDS: Final = {"networks": "mlp", "blend": "mlp", "trees": "lambdamart"}
+"""The kind of ranker of a candidate; that of all others is linear."""
 
 
 @final
@@ -127,6 +129,7 @@ def train_candidates(
     evidence: Evidence,
     *,
     methods: Mapping[str, Train] | None = None,
+    kinds: Container[str] | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Candidates:
@@ -135,10 +138,11 @@ def train_candidates(
     Args:
         evidence: What rankers learn from.
         methods: Methods of the registry to try, too, by name.
+        kinds: Kinds of rankers that may be chosen; None for all.
         seed: Random seed.
         progress: Called with the name of each step.
     """
-    return _Search(evidence, seed, progress or (lambda _: None), methods or {}).run()
+    return _Search(evidence, seed, progress or (lambda _: None), methods or {}).run(kinds)
 
 
 class _Search:
@@ -151,7 +155,7 @@ class _Search:
         self.x, self.query = evidence.features, evidence.query
         self.offset = np.log(evidence.exposure)
 
-    def run(self) -> Candidates:
+    def run(self, kinds: Container[str] | None) -> Candidates:
         evidence = self.evidence
         self.tell("imitation of the engine")
         linear_e = self._imitate(self._linear_engine)
@@ -186,7 +190,9 @@ class _Search:
                 found[name] = self._method(name, train, reference)
         imitate = partial(best.scorer.model, "imitation")
         found["imitation"] = self._candidate("imitation", best.held_out, reference, imitate, scale=True)
-        chosen, reason = _choose(found, evidence.held_out_likelihood(reference))
+        allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
+        chosen, reason = _choose(allowed, evidence.held_out_likelihood(reference))
+        reason += "" if kinds is None else " Only rankers that the engine can hold were compared."
         simple = self._raw_candidate(chosen, reference, raw_linear, raw_networks)
         return Candidates(found, chosen, reason, weight, error, best, simple)
 
@@ -427,16 +433,18 @@ def _choose(found: dict[str, Candidate], nothing: Float64) -> tuple[str, str]:
     where a linear ranker is steadier. With few queries every ranker varies by chance, and the blend varies least.
 
     Args:
-        found: The candidates.
+        found: The candidates that may be chosen.
         nothing: Held-out log-likelihood if features say nothing, [queries].
     """
-    safe, why = ("linear", "is simpler") if len(nothing) >= MANY_QUERIES else ("blend", "varies less by chance")
+    simple = len(nothing) >= MANY_QUERIES or "blend" not in found
+    safe, why = ("linear", "is simpler") if simple else ("blend", "varies less by chance")
     compared = (name for name in found if name != "imitation")
     best = max(compared, key=lambda name: float(found[name].likelihood.sum()))
-    known, name = found[safe].likelihood, summary_of(best).capitalize()
-    lead, gain = float((found[best].likelihood - known).sum()), float((known - nothing).sum())
-    if best == safe:
+    name = summary_of(best).capitalize()
+    if best == safe or safe not in found:
         return best, f"{name} predicts the corrected clicks of held-out queries best."
+    known = found[safe].likelihood
+    lead, gain = float((found[best].likelihood - known).sum()), float((known - nothing).sum())
     if not clearly_better(found[best].likelihood, known):
         return safe, (
             f"{SUMMARIES[safe].capitalize()} predicts the corrected clicks of held-out queries as well as "

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, final
 
@@ -20,7 +20,7 @@ import numpy as np
 from clickprism.auto.candidates import Candidate, Candidates, method_candidates, train_candidates
 from clickprism.auto.learners import FEW_QUERIES, Evidence
 from clickprism.data.logged import Logged
-from clickprism.data.normalise import Normaliser
+from clickprism.data.normalise import Kind, Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.debias.anchor import linear_clicks
 from clickprism.log_model.model import LogModel
@@ -28,7 +28,8 @@ from clickprism.types import Float64, Lists
 
 Verdict: TypeAlias = Literal["passed", "failed", "inconclusive"]
 SURE: Final = 2.0  # standard errors
-LARGEST: Final = 15.0  # standard deviations: with larger values, features are replaced by their quantiles
+KINDS: Final[tuple[Kind, ...]] = ("standard", "quantile", "log1p")  # of normalisation, in order of preference
+LARGEST: Final = 15.0  # standard deviations: a feature with larger values is not only standardised
 EXPLAINED: Final = 0.05  # R^2 of the imitation from which selection by the engine can be corrected
 FEW_CLICKS: Final = 500
 
@@ -85,22 +86,29 @@ class Checked:
 
 
 def choose_ranker(
-    logged: Logged, model: LogModel, *, seed: int = 0, progress: Callable[[str], None] | None = None
+    logged: Logged,
+    model: LogModel,
+    *,
+    held: Mapping[str, Collection[str]] | None = None,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
 ) -> Checked:
     """Train the candidates of a log and check the chosen one.
 
     Args:
         logged: The log; its documents have features.
         model: The fitted model of the log.
+        held: The kinds of rankers to choose from, each with the normalisers that go with it; None for all.
         seed: Random seed.
         progress: Called with the name of each step.
     """
     tell = progress or (lambda _: None)
     tell("features")
-    normaliser, lists = _normalised(logged)
+    kinds = [kind for kind in KINDS if held is None or all(kind in known for known in held.values())]
+    normaliser, lists = _normalised(logged, kinds)
     curve, model, evidence = _checked_curve(logged, model, lists, seed)
     methods = method_candidates(logged.clicks, lists, model, seed=seed)
-    candidates = train_candidates(evidence, methods=methods, seed=seed, progress=tell)
+    candidates = train_candidates(evidence, methods=methods, kinds=held, seed=seed, progress=tell)
     checks = (curve, _agreement(evidence, candidates), _fit(model), _size(evidence))
     failed = any(check.verdict == "failed" for check in checks[:2])
     depth, scope = _scope(logged, evidence, candidates)
@@ -108,7 +116,7 @@ def choose_ranker(
     return Checked(model, normaliser, evidence, candidates, checks, use, depth, scope, _selection(evidence, candidates))
 
 
-def _normalised(logged: Logged) -> tuple[Normaliser, Lists]:
+def _normalised(logged: Logged, kinds: Sequence[Kind]) -> tuple[Normaliser, Lists]:
     """Return the normaliser of the features and the normalised documents: quantiles if a feature has a long tail.
 
     A ranker that extrapolates along a feature with a long tail ranks never-shown documents by their outliers; a
@@ -116,7 +124,7 @@ def _normalised(logged: Logged) -> tuple[Normaliser, Lists]:
     costs up to .03 of nDCG.
     """
     raw = logged.clicks.lists
-    for kind in ("standard", "quantile"):
+    for kind in kinds:
         normaliser = fit_normaliser(kind, raw)
         lists = raw.with_features(normaliser(raw).features)
         if float(np.abs(lists.features).max(initial=0.0)) <= LARGEST:

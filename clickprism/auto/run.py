@@ -23,8 +23,7 @@ from clickprism.auto import report
 from clickprism.data.click_table import ColumnNames
 from clickprism.data.encoding import Encoding
 from clickprism.data.logged import Logged, log_fingerprint
-from clickprism.diagnosis.finding import Diagnosis
-from clickprism.diagnosis.saved import diagnosis_of, kept_diagnosis
+from clickprism.diagnosis.finding import Diagnosis, diagnosis_of, kept_diagnosis
 from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
 from clickprism.log_model.value import click_value
 from clickprism.model import Model
@@ -146,6 +145,7 @@ def auto(
     out: Path | str = "runs/auto",
     settings: AutoSettings = DEFAULT,
     grades: Path | str | None = None,
+    engine: str | None = None,
     name: str = "",
     progress: Progress | None = None,
     **columns: Unpack[ColumnNames],
@@ -163,6 +163,8 @@ def auto(
         settings: Time budget and random seed.
         grades: File of grades in the TREC format (query id, 0, document id, grade), on which the ranker and the order
             of the log are evaluated at the end. Nothing is trained on them.
+        engine: Format of `clickprism model export`, such as opensearch: only rankers and normalisers that it can hold
+            are chosen. By default any.
         name: Name of the log in the report; by default that of the file.
         progress: Called with the name of a stage and what it is doing.
         columns: Which column of a table holds what, as `read_log` takes it.
@@ -172,6 +174,7 @@ def auto(
         to do instead.
     """
     say: Progress = progress or (lambda _stage, _text: None)
+    held = None if engine is None else _held(engine)
     name = name or (Path(log).name if isinstance(log, Path | str) else "the log")
     say("read", f"reading {name}")
     begun = time.perf_counter()
@@ -180,11 +183,20 @@ def auto(
     judged = None if grades is None else Path(grades)
     identity = {"log": log_fingerprint(logged), "seed": settings.seed, "grades": _digest(judged)}
     value = click_value(logged, settings.outcome)
+    if engine is not None:
+        identity["engine"] = engine
     if value is not None:
         identity["outcome"] = settings.outcome
         logged = replace(value.relative(logged), notes=(*logged.notes, value.sentence))
     with StageFolder.opened(Path(out), command="auto", identity=identity) as folder:
-        return _Run(folder, logged, settings, grades=judged, name=name, say=say).all(spent)
+        return _Run(folder, logged, settings, grades=judged, held=held, name=name, say=say).all(spent)
+
+
+def _held(engine: str) -> dict[str, tuple[str, ...]]:
+    """Return the kinds of rankers that a format of `model export` can hold, each with its kinds of normalisers."""
+    from clickprism.serve.export.export import holds
+
+    return holds(engine)
 
 
 @final
@@ -198,11 +210,12 @@ class _Run:
         settings: AutoSettings,
         *,
         grades: Path | None,
+        held: dict[str, tuple[str, ...]] | None,
         name: str,
         say: Progress,
     ) -> None:
         self.folder, self.path, self.logged, self.settings = folder, folder.path, logged, settings
-        self.grades, self.name, self.say = grades, name, say
+        self.grades, self.held, self.name, self.say = grades, held, name, say
         self.done: dict[str, Stage] = {}
 
     def all(self, spent: float) -> AutoResult:
@@ -289,7 +302,9 @@ class _Run:
 
         if self.logged.encoding is not None:
             self.logged.encoding.save(self.path / ENCODING)
-        checked = choose_ranker(self.logged, model, seed=self.settings.seed, progress=self._tell("choice"))
+        checked = choose_ranker(
+            self.logged, model, held=self.held, seed=self.settings.seed, progress=self._tell("choice")
+        )
         candidates, used = checked.candidates, checked.used
         if checked.model is not model:
             checked.model.save(self.path / FLATTENED)

@@ -77,6 +77,10 @@ TREE: Tree = {
                 "evaluate:counterfactual",
             ),
             "interleaving": ("Compare two rankers by the clicks on their interleaved lists.", "evaluate:interleaving"),
+            "buckets": (
+                "Compare rankers by the clicks on searches that show one of them (A/B test).",
+                "evaluate:buckets",
+            ),
         },
     ),
     "log": (
@@ -148,12 +152,11 @@ TREE: Tree = {
         },
     ),
     "data": (
-        "Inspect and generate judged lists and impression logs.",
+        "Inspect and generate judged lists.",
         {
             "info": ("Describe files of judged lists.", "data:info"),
             "check": ("Check the files of a public data set.", "data:check"),
             "generate": ("Write the embedded data as LETOR files.", "data:generate"),
-            "impressions": ("Describe an impression log of a recommender.", "data:impressions"),
         },
     ),
     "experiment": (

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from cyclopts import Parameter
+
 from clickprism.auto.run import AutoSettings
 from clickprism.cli.output import FLAT, Output, command_line, program
-from clickprism.log.open_log import ReadSettings, TableSettings
+from clickprism.data.click_table import TableSettings
+from clickprism.log.open_log import ReadSettings
 
 DIAGNOSIS, REPORT = "diagnosis.json", "report.html"
 
@@ -18,6 +21,7 @@ def auto(
     *,
     out: Path = Path("runs/auto"),
     grades: Path | None = None,
+    engine: Annotated[str | None, Parameter(name="--for")] = None,
     settings: Annotated[AutoSettings, FLAT],
     reading: Annotated[ReadSettings, FLAT],
     table: Annotated[TableSettings, FLAT],
@@ -33,6 +37,7 @@ def auto(
     ```bash
     clickprism auto mylog --out runs/mylog
     clickprism auto mylog --out runs/other --seed 1
+    clickprism auto mylog --for opensearch --out runs/opensearch
     clickprism auto clicks.csv --map document=sku --map position=rank --ignore title --out runs/table
     clickprism auto sqlite:///shop.db --query "select * from clicks" --outcome "click + 5*cart" --out runs/shop
     ```
@@ -44,6 +49,8 @@ def auto(
         out: Folder for report.html, auto.json and bundle/.
         grades: File of grades in the TREC format (query id, 0, document id, grade). The ranker and the order of the log
             are evaluated on them at the end; nothing is trained on them.
+        engine: Choose only among rankers that this engine can hold, so that `model export --for` writes them:
+            elasticsearch, opensearch, solr, vespa, lightgbm, xgboost, ranklib or onnx. By default any ranker.
     """
     from clickprism.auto.report import as_plain
     from clickprism.auto.run import auto
@@ -66,6 +73,7 @@ def auto(
                 out=out,
                 settings=settings,
                 grades=grades,
+                engine=engine,
                 name=name,
                 progress=report,
             )

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from clickprism.cli.output import FLAT, Output, command_line
+from clickprism.data.click_table import TableSettings
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
 from clickprism.evaluation.clicks import ClickModelSettings
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.open_log import ColumnSettings, ReadSettings, TableSettings
+from clickprism.log.open_log import ColumnSettings, ReadSettings
 from clickprism.log.settings import EngineSettings
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Float64
@@ -51,7 +52,7 @@ def position(
     """
     from clickprism._util.files import make_folder, write_file
     from clickprism._util.tables import to_json
-    from clickprism.log_model.report import differing, position_facts, position_text
+    from clickprism.diagnosis.position import differing, position_facts, position_text
 
     if out is not None:
         make_folder(out)
@@ -121,7 +122,7 @@ def trust(
         out: JSON file for the parameters; `clickprism relevance estimate` reads it.
     """
     from clickprism._util.files import check_output
-    from clickprism.log_model.report import trust_facts, trust_text
+    from clickprism.diagnosis.position import trust_facts, trust_text
 
     if out is not None:
         check_output(out, suffix=".json")
@@ -155,7 +156,7 @@ def _fitted(
     from clickprism.errors import SettingError, UnsupportedError
     from clickprism.log.open_log import contexts, where
     from clickprism.log_model.model import LogModel
-    from clickprism.log_model.parameters import read_propensities
+    from clickprism.log_model.results import read_propensities
 
     if settings.depth is not None and settings.depth < 2:
         raise SettingError("depth", settings.depth, "be at least 2, because a curve compares positions")

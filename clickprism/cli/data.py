@@ -1,4 +1,4 @@
-"""`clickprism data`: inspect judged lists and impression logs, check public data sets, write the embedded data."""
+"""`clickprism data`: inspect judged lists, check public data sets, write the embedded data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from clickprism.cli.output import FLAT, Output
-from clickprism.data.roles import ImpressionSettings
 from clickprism.data.synthetic import SyntheticSettings
 
 
@@ -103,62 +102,3 @@ def generate(
     output.result(FilesFacts(tuple(described)))
     files = [word for part in ("train", "validation", "test") for word in (f"--data.{part}", out / f"{part}.txt")]
     output.next("train", "--data.source", "files", *files, "--out", "runs/dla")
-
-
-def impressions(
-    log: Path,
-    /,
-    *,
-    validation: Path | None = None,
-    test: Path | None = None,
-    on_error: Literal["raise", "quarantine"] = "raise",
-    quarantine_file: Path | None = None,
-    out: Path | None = None,
-    settings: Annotated[ImpressionSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
-    """Describe an impression log of a recommender.
-
-    An impression log has one row for each item that was shown: CSV, TSV or JSON lines, plain, .gz or .zst, or Parquet.
-    Every column without a role is a feature; ignore those that are known only after the items were shown. One log is
-    split into a training, a validation and a test part.
-
-    ```bash
-    clickprism data impressions log.csv
-    clickprism data impressions train.csv --validation validation.csv --test test.csv --out data/shop
-    clickprism data impressions shop.csv --item sku --categorical zip --ignore dwell --ignore time
-    ```
-
-    Args:
-        log: The log; with --validation and --test, the one to train on.
-        validation: Log of the validation part.
-        test: Log of the test part.
-        on_error: Stop at the first broken row (raise), or skip and count the requests with broken rows (quarantine).
-        quarantine_file: Write the skipped rows to this file, as JSON lines.
-        out: Folder for clicks.npz, held_out.npz, vocabulary.json and settings.toml, with which `train` reads the log.
-    """
-    from clickprism._util.files import write_file
-    from clickprism.experiments.data import load_log_parts
-    from clickprism.experiments.settings import DataSettings
-    from clickprism.settings import plain
-
-    data = DataSettings(
-        source="impressions",
-        train=str(log),
-        validation=None if validation is None else str(validation),
-        test=None if test is None else str(test),
-        on_error=on_error,
-        impressions=settings,
-    )
-    parts = load_log_parts(data)
-    if quarantine_file is not None:
-        lines = [f"{line.to_json()}\n" for account in parts.accounts for line in account.quarantined]
-        write_file(quarantine_file, "".join(lines))
-    facts = parts.facts()
-    output.result(facts)
-    for advice in facts.advice:
-        output.note(advice)
-    if out is not None:
-        config = parts.save(out, {name: value for name, value in plain(data).items() if name != "synthetic"})
-        ranker = ["--ranker", "attention"] if parts.vocabulary.categorical else []
-        output.next("train", "--config", config, "--method", "dla", *ranker, "--out", "runs/dla")

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 from clickprism.cli.output import FLAT, Output
+from clickprism.data.click_table import TableSettings
+from clickprism.evaluation.ab import BucketSettings
 from clickprism.evaluation.counterfactual.result import CounterfactualSettings
 from clickprism.evaluation.interleaving import InterleavingSettings
 from clickprism.experiments.compare import JudgedSettings
-from clickprism.log.open_log import ReadSettings, TableSettings
+from clickprism.log.open_log import ReadSettings
 
 
 def judged(
@@ -119,3 +121,29 @@ def interleaving(
     from clickprism.log.store import LogStore
 
     output.result(compare_interleaved(LogStore.open(log, note=output.note), settings))
+
+
+def buckets(
+    log: Path,
+    /,
+    *,
+    settings: Annotated[BucketSettings, FLAT],
+    output: Annotated[Output, FLAT],
+) -> None:
+    """Compare rankers by the clicks on searches that show one of them (A/B test).
+
+    The bucket of a search is the field `ranker` of its impressions, the same for all its documents. Users are counted
+    as independent, searches of one user are not. The exit code is 3 if the log has no two buckets.
+
+    ```bash
+    clickprism evaluate buckets mylog
+    clickprism evaluate buckets mylog --control old --days 2026-03-01..2026-03-14
+    ```
+
+    Args:
+        log: Click log whose impressions name their ranker.
+    """
+    from clickprism.evaluation.ab import compare_buckets
+    from clickprism.log.store import LogStore
+
+    output.result(compare_buckets(LogStore.open(log, note=output.note), settings))

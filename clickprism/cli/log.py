@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from clickprism.cli.output import FLAT, Output
-from clickprism.log.open_log import TableSettings
+from clickprism.data.click_table import TableSettings
 from clickprism.log.settings import CompactSettings, EngineSettings, FeatureSettings, IngestSettings, RowFilter
 from clickprism.simulation.raw_settings import RawLogSettings
 

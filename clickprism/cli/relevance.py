@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from clickprism.cli.output import FLAT, Output
-from clickprism.log.open_log import TableSettings
+from clickprism.data.click_table import TableSettings
 from clickprism.log.settings import EngineSettings, FeatureSettings
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings

@@ -18,7 +18,7 @@ import numpy as np
 from clickprism.data.encoding import Encoding, day_of, numbers_of, texts_of
 from clickprism.data.logged import Logged, Outcomes
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Bool, Clicks, Float64, Int64, Lists
+from clickprism.types import Bool, Clicks, Float64, Int32, Int64, Lists
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +43,12 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "shown": ("shown", "is_shown", "displayed"),
     "ranker": ("ranker", "policy", "model_version", "variant"),
     "page": ("page", "page_number"),
+    "seen": ("seen", "viewed", "in_view", "viewport"),
+    "grade": ("grade", "relevance"),
+    "weight": ("click_weight",),
 }
 """The names that columns of each role usually have, the most usual first."""
+IDS: Final = ("query", "document", "search", "user")
 TRUE: Final = ("1", "true", "t", "yes", "y", "1.0")
 FALSE: Final = ("0", "false", "f", "no", "n", "0.0", "", "null", "nan", "none")
 _TERM: Final = re.compile(r"(?:(\d+\.?\d*|\.\d+)\s*\*\s*)?([A-Za-z_]\w*(?:[- ]\w+)*)")
@@ -53,6 +57,7 @@ FOLLOWERS: Final = 10  # rows with a value, all of them clicked, from which the 
 LIKE_ID: Final = 0.5  # number of values over number of documents
 NO_TIME: Final = "2000-01-02T00:00:00Z"  # of rows without a time
 MOST_POSITION: Final = 10_000
+MOST_GRADE: Final = 1000
 
 
 class ColumnNames(TypedDict, total=False):
@@ -70,6 +75,9 @@ class ColumnNames(TypedDict, total=False):
     shown: str | None
     ranker: str | None
     page: str | None
+    seen: str | None
+    grade: str | None
+    weight: str | None
     outcomes: Sequence[str] | Mapping[str, str]
     ignore: Sequence[str]
     categorical: Sequence[str]
@@ -94,9 +102,13 @@ class Columns:
         shown: Column that says whether the document was shown; other rows are candidates only.
         ranker: Column with the name of the ranker that made the list.
         page: Column with the number of the page, if positions start from 1 on each page.
+        seen: Column that says whether the document was in view of the user.
+        grade: Column with a relevance grade, a whole number from 0, for evaluation only.
+        weight: Column with the weight of each click.
         outcomes: Columns with what followed a click, such as carts and bookings, by name of the outcome.
         ignore: Columns that are not features, if these are "all others".
         categorical: Features that are names of categories though they look like numbers, such as brand_id.
+        codes: Make each category one feature of codes, for a ranker that embeds them.
     """
 
     query: str | None = None
@@ -111,9 +123,13 @@ class Columns:
     shown: str | None = None
     ranker: str | None = None
     page: str | None = None
+    seen: str | None = None
+    grade: str | None = None
+    weight: str | None = None
     outcomes: Mapping[str, str] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    codes: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Columns:
@@ -132,6 +148,12 @@ class Columns:
         if isinstance(features, str) and features != OTHERS:
             given["features"] = (features,)
         return cls(**given)
+
+    def is_id(self, name: str) -> bool:
+        """Return whether a column holds ids, which are texts also if they look like numbers."""
+        given = [getattr(self, role) for role in IDS]
+        usual = [each for role, column in zip(IDS, given, strict=True) if column is None for each in NAMES[role]]
+        return name in given or name.lower() in usual
 
     def roles(self) -> dict[str, str]:
         """Return the column of each role that has one."""
@@ -191,13 +213,64 @@ def parse_outcome(text: str) -> dict[str, float]:
     return weights
 
 
-def read_click_table(table: pa.Table, columns: Columns, *, source: object = None) -> Logged:
+@dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """Which column of a table holds what, for logs that are tables: CSV, Parquet, databases.
+
+    Attributes:
+        map: Role and column of a table, such as position=rank; may be repeated. The roles are query, document,
+            position, click, search, time, user, randomised, shown, ranker, page, seen, grade and weight; any other name
+            is an outcome. A role that is not given is looked for among the usual names.
+        query: SQL query to a database, such as "select * from clicks". CSV and Parquet files are the table `log` in it.
+        features: Column of a table that is a feature; may be repeated. By default all columns without a role.
+        ignore: Column of a table that is not a feature; may be repeated.
+        categorical: Feature of a table that is a category though it looks like a number; may be repeated.
+    """
+
+    map: tuple[str, ...] = ()
+    query: str | None = None
+    features: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for each in self.map:
+            role, _, column = each.partition("=")
+            if not role or not column:
+                raise SettingError("map", each, "be a role and a column, such as position=rank")
+
+    def __bool__(self) -> bool:
+        return self != TableSettings()
+
+    def columns(self, outcome: str = "click") -> Columns:
+        """Return the columns; names in the outcome that are not mapped are columns of the same name."""
+        given = dict(each.split("=", 1) for each in self.map)
+        outcomes = {name: column for name, column in given.items() if name not in NAMES}
+        outcomes |= {name: name for name in parse_outcome(outcome) if name != "click" and name not in outcomes}
+        return Columns.of(
+            {
+                **{role: column for role, column in given.items() if role in NAMES},
+                "features": self.features or OTHERS,
+                "ignore": self.ignore,
+                "categorical": self.categorical,
+                "outcomes": outcomes,
+            }
+        )
+
+
+NO_TABLE: Final = TableSettings()
+
+
+def read_click_table(
+    table: pa.Table, columns: Columns, *, source: object = None, encoding: Encoding | None = None
+) -> Logged:
     """Return a table of impressions as a log.
 
     Args:
         table: One row for each result that was shown, or that was a candidate.
         columns: Which column holds what.
         source: Name of the table for errors.
+        encoding: How columns become features, as learned from another log; by default it is learned from this one.
 
     >>> import pyarrow as pa
     >>> shown = {"q": ["cat"] * 4, "sku": ["a", "b", "b", "a"], "rank": [1, 2, 1, 2], "clicked": [0, 1, 0, 0]}
@@ -207,7 +280,7 @@ def read_click_table(table: pa.Table, columns: Columns, *, source: object = None
     """
     columns = columns.found_in(table.column_names, source)
     _check_needed(table, columns, source)
-    return _Rows(table, columns, source).logged()
+    return _Rows(table, columns, source).logged(encoding)
 
 
 def _check_needed(table: pa.Table, columns: Columns, source: object) -> None:
@@ -239,12 +312,19 @@ class _Rows:
         self.shown = np.ones(len(table), dtype=np.bool_) if columns.shown is None else self._flag("shown")
         self.day = self._days()
 
-    def logged(self) -> Logged:
+    def logged(self, encoding: Encoding | None = None) -> Logged:
         """Return the log."""
+        self.encoding = encoding
         lists_of_rows = self._list_of_rows()
         position = self._positions(lists_of_rows)
         self._quarantine(self.click & ~self.shown, "clicked, though the row says that it was not shown")
         lists_of_rows = self._without_repeats(lists_of_rows, position)
+        seen = None if self.columns.seen is None else self._flag("seen")
+        if seen is not None:
+            self._quarantine(self.click & ~seen, "clicked, though the row says that it was not seen")
+        weight = None if self.columns.weight is None else numbers_of(self._column("weight"))
+        if weight is not None:
+            self._quarantine(~(weight >= 0), "the weight is no number from 0 on")
         usable = self.reason == 0
         shown = np.flatnonzero(usable & self.shown & (lists_of_rows >= 0))
         if not len(shown):
@@ -260,6 +340,8 @@ class _Rows:
             position[order].astype(np.int32),
             self.click[order].astype(np.int64),
             np.ones(len(sizes), dtype=np.int64),
+            None if weight is None else weight[order],
+            None if seen is None else seen[order].astype(np.int64),
         )
         first = order[offsets[:-1]]
         ranker = None if self.columns.ranker is None else self._ids("ranker", needed=False)
@@ -280,6 +362,7 @@ class _Rows:
             encoding=self.encoding,
             notes=tuple(self.notes),
             outcomes=Outcomes(pairs[order][hit], followed) if followed else None,
+            grades=None if self.columns.grade is None else self._grades(pairs),
         )
 
     def events(self, source_id: str) -> pa.Table:
@@ -292,6 +375,8 @@ class _Rows:
         if not len(rows):
             raise DataError("has no usable row", file=self.source, remedy=self.unused())
         columns = self.columns
+        if lost := [name for role in ("seen", "grade", "weight") if (name := getattr(columns, role)) is not None]:
+            self.notes.append(f"An ingested log does not store {', '.join(lost)}.")
         names = columns.feature_names(self.table.column_names)
         table = self.table.take(rows)
         search = texts_of(table[columns.search]) if columns.search is not None else None
@@ -486,7 +571,8 @@ class _Rows:
 
     def _features(self, last: Int64, pairs: Int64) -> Any:
         """Return the features of each pair, [pairs, columns], and keep how they are encoded."""
-        self.encoding: Encoding | None = None
+        if self.encoding is not None:
+            return self.encoding.apply(self.table.take(last))
         names = self.columns.feature_names(self.table.column_names)
         if not names:
             used = {*self.columns.roles().values(), *self.columns.outcomes.values()}
@@ -499,7 +585,7 @@ class _Rows:
                 )
             return np.zeros((len(last), 0), dtype=np.float32)
         table = self.table.select(names).take(last)
-        encoding = Encoding.learn(table, names, categorical=self.columns.categorical)
+        encoding = Encoding.learn(table, names, categorical=self.columns.categorical, codes=self.columns.codes)
         there = pairs >= 0
         clicked = self.click[there]
         leaks: dict[str, str] = {}
@@ -517,6 +603,19 @@ class _Rows:
         self.encoding = Encoding(kept, {**encoding.ignored, **leaks})
         self.notes += self.encoding.notes()
         return self.encoding.apply(table)
+
+    def _grades(self, pairs: Int64) -> Int32:
+        """Return the grade of each pair, that of its last row; 0 where none is known."""
+        values = numbers_of(self._column("grade"))
+        known = np.isnan(values) | ((values >= 0) & (values <= MOST_GRADE) & (values == np.rint(values)))
+        if not known.all():
+            row = int(np.argmin(known))
+            problem = f"column {self.columns.grade!r} has {values[row]:g} in row {row + 1}, which is no grade"
+            raise DataError(problem, file=self.source, remedy=f"Give whole numbers from 0 to {MOST_GRADE:,}")
+        grades = np.zeros(int(pairs.max()) + 1, dtype=np.int32)
+        rows = np.flatnonzero((pairs >= 0) & ~np.isnan(values))
+        grades[pairs[rows]] = values[rows]
+        return grades
 
     def _outcome(self, name: str, order: Int64) -> Float64:
         """Return an outcome of each row in this order; outcomes without a click are counted."""

@@ -7,6 +7,9 @@
 | texts with many values | `BUCKETS` columns; a hash of the value chooses one |
 | lists of numbers (embeddings) | a column for each number |
 
+For a ranker that embeds categories (`codes`), texts become one column of whole numbers: 0 for a missing or unseen
+value, else from 1.
+
 If values of a column are missing, another column of 0 and 1 says where. Columns that cannot help are ignored, each with
 a reason.
 """
@@ -32,7 +35,7 @@ from clickprism.types import Bool, Float32, Float64, Int64
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind: TypeAlias = Literal["number", "date", "category", "hashed", "vector"]
+Kind: TypeAlias = Literal["number", "date", "category", "code", "hashed", "vector"]
 
 FORMAT: Final = "clickprism encoding 1"
 MOST_VALUES: Final = 50  # of a category; a column with more is hashed
@@ -74,6 +77,7 @@ class Feature:
             "number": [self.name],
             "date": [self.name],
             "category": [f"{self.name}={value}" for value in self.values],
+            "code": [self.name],
             "hashed": [f"{self.name}#{number}" for number in range(self.size)],
             "vector": [f"{self.name}[{number}]" for number in range(self.size)],
         }[self.kind]
@@ -96,7 +100,10 @@ class Feature:
             place = np.array([self._place(text) for text in texts] or [-1], dtype=np.int64)[np.maximum(codes, 0)]
             absent, rows = codes < 0, np.arange(len(codes))
             known = ~absent & (place >= 0)
-            result[rows[known], place[known]] = 1
+            if self.kind == "code":
+                result[known, 0] = place[known] + 1
+            else:
+                result[rows[known], place[known]] = 1
         if self.missing:
             result[:, -1] = absent
         return result
@@ -118,13 +125,13 @@ class Feature:
             value = value if value is not None and len(value) == self.size else None
             result[: self.size] = [np.nan] * self.size if value is None else map(_float, value)
         elif value is not None and (place := self._place(_as_text(value))) >= 0:
-            result[place] = 1.0
+            result[0 if self.kind == "code" else place] = place + 1.0 if self.kind == "code" else 1.0
         if self.missing and value is None:
             result[-1] = 1.0
         return result
 
     def _place(self, text: str) -> int:
-        if self.kind == "category":
+        if self.kind in ("category", "code"):
             return self._numbers.get(text, -1)
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % self.size
 
@@ -151,17 +158,20 @@ class Encoding:
     ignored: Mapping[str, str]
 
     @classmethod
-    def learn(cls, table: pa.Table, columns: Sequence[str], *, categorical: Sequence[str] = ()) -> Encoding:
+    def learn(
+        cls, table: pa.Table, columns: Sequence[str], *, categorical: Sequence[str] = (), codes: bool = False
+    ) -> Encoding:
         """Choose an encoding for each column.
 
         Args:
             table: One row for each document.
             columns: Names of the columns to use.
             categorical: Columns of numbers that are names of categories, such as brand_id.
+            codes: Make each category one column of codes, for a ranker that embeds them.
         """
         features, ignored = [], {}
         for name in columns:
-            found = _chosen(name, table[name], categories=name in categorical)
+            found = _chosen(name, table[name], categories=name in categorical, codes=codes)
             if isinstance(found, Feature):
                 features.append(found)
             else:
@@ -172,6 +182,25 @@ class Encoding:
     def names(self) -> tuple[str, ...]:
         """Return the name of each column of the matrix."""
         return tuple(name for feature in self.features for name in feature.names)
+
+    @property
+    def flags(self) -> tuple[int, ...]:
+        """Return the columns of the matrix that are no quantities, and are not normalised: codes, and 0 and 1."""
+        flags: list[bool] = []
+        for feature in self.features:
+            quantity = feature.kind in ("number", "date", "vector")
+            flags += [not quantity] * (len(feature.names) - feature.missing) + [True] * feature.missing
+        return tuple(place for place, flag in enumerate(flags) if flag)
+
+    @property
+    def codes(self) -> dict[str, int]:
+        """Return the number of codes of each column of codes, by its name; one of them is for unseen values."""
+        return {feature.name: len(feature.values) + 1 for feature in self.features if feature.kind == "code"}
+
+    def for_ranker(self) -> dict[str, tuple[int, ...]]:
+        """Return the settings of a ranker that embeds categories: its columns of codes, and how many codes each has."""
+        places = tuple(self.names.index(name) for name in self.codes)
+        return {"categorical": places, "categories": tuple(self.codes.values())}
 
     def apply(self, table: pa.Table) -> Float32:
         """Return the matrix of a table, [rows, columns]; columns that are not used may be missing in it."""
@@ -255,7 +284,7 @@ class Encoding:
         return cls.of_plain(read_json(path, remedy="Train the ranker again"))
 
 
-def _chosen(name: str, column: pa.ChunkedArray, *, categories: bool) -> Feature | str:
+def _chosen(name: str, column: pa.ChunkedArray, *, categories: bool, codes: bool) -> Feature | str:
     """Return the encoding of a column, or why it is ignored."""
     import pyarrow as pa
 
@@ -270,7 +299,7 @@ def _chosen(name: str, column: pa.ChunkedArray, *, categories: bool) -> Feature 
     if not categories and _holds_numbers(column):
         dates = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         return _chosen_number(name, numbers_of(column), "date" if dates else "number")
-    return _chosen_category(name, column)
+    return _chosen_category(name, column, as_codes=codes)
 
 
 def _holds_numbers(column: pa.ChunkedArray) -> bool:
@@ -281,7 +310,7 @@ def _holds_numbers(column: pa.ChunkedArray) -> bool:
     return bool(texts) and all(map(_is_number, texts))
 
 
-def _chosen_category(name: str, column: pa.ChunkedArray) -> Feature | str:
+def _chosen_category(name: str, column: pa.ChunkedArray, *, as_codes: bool) -> Feature | str:
     codes, texts = _texts(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(texts))
     share = 1 - float(counts.sum()) / max(len(codes), 1)
@@ -293,6 +322,8 @@ def _chosen_category(name: str, column: pa.ChunkedArray) -> Feature | str:
     values = tuple(texts[code] for code in order if counts[code] >= LEAST_COUNT)
     if not values or (len(texts) > MOST_VALUES and len(texts) > IDENTITY * counts.sum()):
         return "has another value in most documents, like an id or a free text"
+    if as_codes:
+        return Feature(name, "code", values)
     if len(values) > MOST_VALUES:
         return Feature(name, "hashed", size=BUCKETS, missing=share >= MISSING_MATTERS)
     return Feature(name, "category", values, len(values), missing=share >= MISSING_MATTERS)

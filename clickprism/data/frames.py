@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import csv
 import glob
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -100,7 +102,16 @@ BATCH: Final = 50_000  # rows that a database sends at once
 DUCKDB: Final = (".duckdb", ".ddb")
 SQLITE: Final = (".db", ".sqlite", ".sqlite3")
 TABLES: Final = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst", ".txt", ".txt.gz")
+JSON: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
 NULLS: Final = ("", "NULL", "null", "NaN", "nan", "None", "\\N", "NA")
+
+
+IsText: TypeAlias = Callable[[str], bool]
+
+
+def never(_: str) -> bool:
+    """Return that a column is not known to be text."""
+    return False
 
 
 def is_database(source: str) -> bool:
@@ -126,23 +137,24 @@ class SourceTable:
     example: str = ""
 
 
-def read_source(source: str, *, sql: str | None = None) -> SourceTable:
+def read_source(source: str, *, sql: str | None = None, text: IsText = never) -> SourceTable:
     """Read files or a query as one Arrow table.
 
     Args:
         source: A file, folder or pattern of CSV or Parquet files; a file of DuckDB or SQLite; or the URL of a database
             as SQLAlchemy writes it, such as sqlite:///shop.db.
         sql: The query to a database. Files are the table `log` in it.
+        text: Whether a column of CSV is text, also if it looks like numbers.
     """
     if is_database(source):
         if sql is None:
             raise SettingError("sql", None, f"give the query to read {source} with: sql= or --query 'select ...'")
         return SourceTable(_duckdb(source, sql) if source.lower().endswith(DUCKDB) else _database(source, sql))
-    read = read_files(source)
+    read = read_files(source, text=text)
     return read if sql is None else replace(read, table=_duckdb(source, sql, read.table))
 
 
-def read_files(source: str) -> SourceTable:
+def read_files(source: str, *, text: IsText = never) -> SourceTable:
     """Read CSV and Parquet files with the same columns as one table."""
     import pyarrow as pa
 
@@ -153,7 +165,7 @@ def read_files(source: str) -> SourceTable:
         files = [source] if path.exists() else sorted(glob.glob(source, recursive=True))
     if not files:
         raise DataError("there is no such file or folder", file=source, remedy=NO_FILE)
-    parts = [_file(file) for file in files]
+    parts = [read_file(file, text=text) for file in files]
     try:
         table = pa.concat_tables([part.table for part in parts], promote_options="permissive")
     except pa.ArrowInvalid as error:
@@ -166,9 +178,16 @@ def read_files(source: str) -> SourceTable:
     return SourceTable(table, broken, example)
 
 
-def _file(file: str) -> SourceTable:
+def read_file(file: str, *, text: IsText = never) -> SourceTable:
+    """Read a CSV, TSV, JSON lines or Parquet file; lines with another number of fields are counted.
+
+    Args:
+        file: The file.
+        text: Whether a column of CSV is text, also if it looks like numbers; such as ids, where 007 is not 7.
+    """
     import pyarrow as pa
     import pyarrow.csv as pacsv
+    import pyarrow.json as pajson
     import pyarrow.parquet as pq
 
     try:
@@ -176,6 +195,10 @@ def _file(file: str) -> SourceTable:
             return SourceTable(pq.read_table(file))
         with pa.input_stream(file, compression="detect") as stream:
             content = stream.read()
+        if file.lower().endswith(JSON):
+            return SourceTable(
+                pajson.read_json(pa.BufferReader(content), pajson.ReadOptions(block_size=len(content) + 1))
+            )
         delimiter = _delimiter(content)
         wrong: list[Any] = []
 
@@ -192,15 +215,28 @@ def _file(file: str) -> SourceTable:
                 newlines_in_values=delimiter != "\t",
                 invalid_row_handler=skip,
             ),
-            convert_options=pacsv.ConvertOptions(null_values=NULLS, strings_can_be_null=True),
+            convert_options=pacsv.ConvertOptions(
+                null_values=NULLS,
+                strings_can_be_null=True,
+                column_types={name: pa.string() for name in _header(content, delimiter) if text(name)},
+            ),
         )
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"cannot be read ({error})", file=file) from None
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise DataError(f"names the column {twice!r} twice", file=file, line=1, remedy="Give each its own name")
     if not wrong:
         return SourceTable(table)
     first = wrong[0]
     example = f"{first.text[:40]!r}... with {first.actual_columns} fields instead of {first.expected_columns}"
     return SourceTable(table, len(wrong), example)
+
+
+def _header(content: bytes, delimiter: str) -> list[str]:
+    first = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n").partition(b"\n")[0].decode(errors="replace")
+    return next(csv.reader([first.rstrip("\r")], delimiter=delimiter), [])
 
 
 def _delimiter(content: bytes) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from clickprism.data.clicks import fingerprint
-from clickprism.types import Bool, Clicks, Float64, Int64, Text, check, slices
+from clickprism.types import Bool, Clicks, Float64, Int32, Int64, Text, check, slices
 
 if TYPE_CHECKING:
     from clickprism.data.encoding import Encoding
@@ -57,6 +57,7 @@ class Logged:
         notes: what the reader assumed or ignored, one sentence each.
         outcomes: what followed the clicks, such as bookings; None if the log does not tell.
         values: value of a click on each document relative to the average click, [documents]; None if all are alike.
+        grades: relevance grade of each document, for evaluation only, [documents]; None if the log has none.
     """
 
     clicks: Clicks
@@ -71,6 +72,7 @@ class Logged:
     notes: tuple[str, ...] = ()
     outcomes: Outcomes | None = None
     values: Float64 | None = None
+    grades: Int32 | None = None
 
     def __post_init__(self) -> None:
         lists, entries = len(self.clicks), len(self.clicks.rows)

@@ -17,11 +17,10 @@ import numpy as np
 from clickprism.data.clicks import load_bare
 from clickprism.data.files import PADDING, decoded, delimited_rows, expand, read_padded
 from clickprism.data.letor import OnError, PathLike, Quarantined
+from clickprism.data.tables import text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
 from clickprism.types import Bool, Clicks, Float64, Int64, Lists, Simulation, Text, Truth, slices
-
-LARGEST = 1 << 31  # bytes that the text of one column may take
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +192,7 @@ class _Numbered:
 
     def text(self, name: str) -> Text:
         """The values in the order in which they came."""
-        chosen: Text = _text(f"column {name!r}", list(self.numbers), len(self.values))[np.array(self.values)]
+        chosen: Text = text_array(list(self.numbers), np.array(self.values), what=f"column {name!r}")
         return chosen
 
 
@@ -260,8 +259,13 @@ class _Reader:
             for each in (self.asked, self.rows, self.ends, self.shown, self.clicked, self.outside, self.sessions)
         )
         first = np.concatenate([[0], np.cumsum([len(known) for known in self.documents])]).astype(np.int64)
-        names = _text("document ids", [name for known in self.documents for name in known])
-        lists = Lists(np.zeros((len(names), 0), np.float32), first, _text("queries", list(self.queries)), names)
+        names = text_array([name for known in self.documents for name in known], what="the column of document ids")
+        lists = Lists(
+            np.zeros((len(names), 0), np.float32),
+            first,
+            text_array(list(self.queries), what="the column of queries"),
+            names,
+        )
         rows += np.repeat(first[asked], np.diff(ends))
         entries, starts = slices(ends, shown)
         hits = np.bincount(clicked, minlength=len(entries))
@@ -270,18 +274,6 @@ class _Reader:
         ones = np.ones(len(sessions), dtype=np.int64)
         log = Clicks(lists, offsets, rows[entries[chosen]], positions.astype(np.int32), hits[chosen], ones)
         return log, int(outside[sessions].sum())
-
-
-def _text(what: str, values: list[str], times: int = 0) -> Text:
-    """Values as a vector, in which each takes as much as the longest: one long value among many would fill memory."""
-    longest = max(map(len, values))
-    size = max(times, len(values))
-    if 4 * longest * size > LARGEST:
-        raise DataError(
-            f"{what} are too large: {size:,} of them, the longest of {longest:,} characters",
-            remedy="Shorten them, or leave that column out",
-        )
-    return np.array(values, dtype=np.str_)
 
 
 def _broken(query: str, ids: list[str]) -> str:

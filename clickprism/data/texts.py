@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from clickprism.data.files import PADDING, PARQUET, decoded, delimited_rows, expand, open_parquet, read_padded
-from clickprism.data.vocabulary import Names
+from clickprism.data.tables import text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Int32, Int64, Text, check
 
@@ -62,7 +62,7 @@ class Texts:
     @cached_property
     def ids(self) -> Text:
         """The ids as a vector, in which each takes as much as the longest; an error where one of many is too long."""
-        return Names(np.arange(len(self)), self.names).texts("texts")
+        return text_array(self.names, what="the column of ids")
 
     def has(self, ids: Sequence[str] | Text) -> Bool:
         """Which of these ids have a text, [ids]."""

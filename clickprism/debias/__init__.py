@@ -13,8 +13,8 @@ METHODS: Final[dict[str, str]] = {
     "click": "clickprism.debias.click:Click",
     "ipw": "clickprism.debias.ipw:InversePropensity",
     "dla": "clickprism.debias.dla:DualLearning",
-    "regression_em": "clickprism.debias.regression_em:RegressionEM",
-    "pal": "clickprism.debias.pal:PositionAware",
+    "regression_em": "clickprism.debias.position_based:RegressionEM",
+    "pal": "clickprism.debias.position_based:PositionAware",
     "affine": "clickprism.debias.ipw:AffineCorrection",
     "click_model": "clickprism.debias.click_model:NeuralClickModel",
     "lbd": "clickprism.debias.lbd:Decoupling",
@@ -22,7 +22,7 @@ METHODS: Final[dict[str, str]] = {
     "lbd_code": "clickprism.debias.lbd_paper:LBDCode",
     "inforank": "clickprism.debias.inforank:InfoRank",
     "inforank_paper": "clickprism.debias.inforank_paper:InfoRankPaper",
-    "independence": "clickprism.debias.independence:Independence",
+    "independence": "clickprism.debias.inforank:Independence",
     "position": "clickprism.debias.position:PositionBias",
 }
 

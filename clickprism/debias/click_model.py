@@ -51,7 +51,7 @@ class NeuralClickModel(Declared):
 
     The first document is always seen, e_1 = 1. So the score is the log odds of a click in the first slot, up to a
     constant: clicks identify that, but not which part of it is relevance. Unbiased when users browse as the model says
-    and documents that look alike stand at different positions (pbm, ubm) or below other documents (the rest).
+    and documents with similar features have different positions (pbm, ubm) or below other documents (the rest).
 
     The cascade model has no second click: of a session with several it takes all down to the first. Except for pbm (of
     which `pal` is the form for merged logs) the clicks of a session are joined, so the method needs patterns.

@@ -26,8 +26,8 @@ class DualLearning(Declared):
     observation = - sum_i c_i (r_1 / r_i) log softmax_i(g_k(i)),  r = exp f, o = exp g
 
     with one free logit g a position, r_1 the relevance of the first document of the list, and weights through which no
-    gradient flows. Unbiased when the observation depends on nothing but the position, documents that look alike stand
-    at different positions, and no weight is cut: then both factors are recovered up to a constant.
+    gradient flows. Unbiased when the observation depends on nothing but the position, documents with similar features
+    have different positions, and no weight is cut: then both factors are recovered up to a constant.
 
     Attributes:
         max_weight: weights above this are cut to it; 0 cuts nothing. A wide network's first steps can give relevance

@@ -1,14 +1,15 @@
 """InfoRank in our form: relevance and observation, held apart by their conditional mutual information.
 
-`inforank_paper` is the method as printed.
+`inforank_paper` is the method as printed; `independence` adds the same penalty to another method.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, final, get_args
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
@@ -16,14 +17,16 @@ from torch import nn
 from torch.nn.functional import logsigmoid, pad
 
 from clickprism.debias.anchor import Anchor
-from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, at, towered
+from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, Learner, RestoringMethod, at, towered
 from clickprism.debias.losses import count_loss, log_both, log_click, mutual_information, start_odds
 from clickprism.errors import SettingError
-from clickprism.types import Batch, Clicks
+from clickprism.settings import choose
+from clickprism.types import Batch, Clicks, Float64
 
-Given = Literal["smooth", "hard", "observed"]
 Observation = Literal["position", "anchored"]
+Of = Literal["dla", "pal", "regression_em", "lbd", "lbd_paper"]
 LINEAR_RATE: Final = 3.0  # of a linear ranker beside a given curve: f and rho v nearly cancel, which takes long
+LEAST_SHARE: Final = 1e-6  # of an observation, whose log odds are finite then
 SURE: Final = 0.99  # the largest observation probability, where the curve rises below the first position
 
 
@@ -35,9 +38,9 @@ class InfoRank(Declared):
     loss = - [c log P + (n - c) log(1 - P)] + eta n I(R; O | x),  P = P(R | o, x) P(O | x, k)
 
     both a mean over sessions of a sum over the list. Relevance is f(x), the ranker, and f(x) - d(x) if not observed:
-    any function of x and of a binary o. The ranker alone is served: no position ever reaches it. Where the log says
-    what was observed (`Clicks.seen`), observation is learned from that, relevance from what was observed, and d stays
-    0: the information has no part then.
+    any function of x and of a binary o. In the product it is the mean over o, P(R | x) of Eq. 15. The ranker alone is
+    served: no position ever reaches it. Where the log says what was observed (`Clicks.seen`), observation is learned
+    from that, relevance from what was observed, and d stays 0: the information has no part then.
 
     This is our form of InfoRank; `inforank_paper` is the printed one, in which relevance and observation both see
     features and position, and neither is identified (docs/independence.md). InfoRank- is `eta=0`.
@@ -51,8 +54,6 @@ class InfoRank(Declared):
 
     Attributes:
         eta: Weight of the mutual information, a click's log-likelihood being 1.
-        given: The o that relevance is conditioned on where the log does not say. "smooth" is its mean over o, P(R | x)
-            of Eq. 15; "hard" is o = 1 where P(O) is above one half, as printed; "observed" is o = 1, as clicks mean it.
         observation: What observation depends on besides the position: nothing ("position"), or the document, except
             at the first position ("anchored").
         log_model: Take the curve from the model of the log where documents were shown at several positions, and use
@@ -67,7 +68,6 @@ class InfoRank(Declared):
     needs = SIMILAR
     learns_observation = True
     eta: float = 0.5
-    given: Given = "smooth"
     observation: Observation = "position"
     log_model: bool = True
     observation_rate: float = 5.0
@@ -76,9 +76,8 @@ class InfoRank(Declared):
     def __post_init__(self) -> None:
         if not 0 <= self.eta < math.inf:
             raise SettingError("eta", self.eta, "be 0 or more")
-        for name, known in (("given", Given), ("observation", Observation)):
-            if getattr(self, name) not in get_args(known):
-                raise SettingError(name, getattr(self, name), f"be one of {', '.join(get_args(known))}")
+        if self.observation not in get_args(Observation):
+            raise SettingError("observation", self.observation, f"be one of {', '.join(get_args(Observation))}")
         if not 0 < self.observation_rate < math.inf:
             raise SettingError("observation_rate", self.observation_rate, "be above 0")
         if not 0 < self.start < 1:
@@ -177,10 +176,8 @@ class InfoRankLearner(DocumentLearner):
     def _log_click(self, odds: Odds) -> tuple[torch.Tensor, torch.Tensor]:
         """Log of the click probability and of its complement, [documents]."""
         observed, unobserved = log_both(odds.observed)
-        if self.settings.given == "observed" or self.anchored:
+        if self.anchored:
             return log_click(odds.seen, observed, unobserved)
-        if self.settings.given == "hard":
-            return log_click(torch.where(odds.observed > 0, odds.seen, odds.unseen), observed, unobserved)
         (seen, not_seen), (unseen, not_unseen) = log_both(odds.seen), log_both(odds.unseen)
         relevant = torch.logaddexp(seen + observed, unseen + unobserved)
         irrelevant = torch.logaddexp(not_seen + observed, not_unseen + unobserved)
@@ -243,3 +240,137 @@ def _cross_entropy(hits: torch.Tensor, tries: torch.Tensor, odds: torch.Tensor) 
     """Minus the log-likelihood of so many hits in so many tries, summed."""
     true, false = log_both(odds)
     return -(hits * true + (tries - hits).clamp_min(0.0) * false).sum()
+
+
+@final
+@dataclass(frozen=True)
+class Independence(Declared):
+    """The loss of another method on scores f(x) - (1 - o) d(x), and eta times I(relevant; seen | x) (InfoRank, Eq. 13).
+
+    o is the observation that the method itself has learned so far, relative to the first position, without a gradient.
+    So whatever depends on being seen goes into d, and the information takes it out again: with eta = 0 the method with
+    a relevance that knows its observation, with a large eta the method itself. The ranker f is what is served, the
+    relevance of what is seen.
+
+    Unbiased where the method is. The information is that of the method's own probabilities; a listwise method knows
+    its scores up to a constant only, which is taken as 0.
+
+    Attributes:
+        of: the method.
+        settings: those of the method.
+        eta: the weight of the information.
+    """
+
+    name = "independence"
+    summary = "Another method, with InfoRank's penalty on relevance that depends on observation."
+    corrects = ("position",)
+    needs = SIMILAR
+    learns_observation = True
+    of: Of = "dla"
+    settings: dict[str, Any] = field(default_factory=dict)
+    eta: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.of not in get_args(Of):
+            raise SettingError("of", self.of, f"be one of {', '.join(get_args(Of))}")
+        if not 0 <= self.eta < math.inf:
+            raise SettingError("eta", self.eta, "be 0 or more")
+        self.method()
+
+    def method(self) -> Any:
+        """The method that is regularised."""
+        from clickprism.debias import METHODS
+
+        return choose(METHODS, {"name": self.of, **self.settings}, path="settings")
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> IndependentLearner:
+        """The learner of the method, around a ranker whose scores change with being seen."""
+        return IndependentLearner(self, ranker, self.method().learner(ranker, clicks))
+
+    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> IndependentLearner:
+        """The learner of a checkpoint; a method that restores its own learns nothing from the log again."""
+        method = self.method()
+        if not isinstance(method, RestoringMethod):
+            return self.learner(ranker, clicks)
+        own = {key.removeprefix("inner."): each for key, each in weights.items() if key.startswith("inner.")}
+        return IndependentLearner(self, ranker, method.restored(ranker, clicks, own))
+
+
+@final
+class IndependentLearner(Learner):
+    """The learner of a method, and how much relevance is less if unseen."""
+
+    def __init__(self, settings: Independence, ranker: nn.Module, inner: Learner) -> None:
+        super().__init__(ranker)
+        self.settings, self.inner = settings, inner
+        self.own = flat(nn.Sequential(nn.Linear(towered(ranker, settings.name).width, 1)))
+
+    def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Odds:
+        """Log odds of relevance, seen and unseen, and of the method's observation, of [documents, features]."""
+        network = towered(self.ranker, self.settings.name)
+        hidden = network.trunk()(documents)
+        scores = network.last()(hidden)[:, 0] + self.inner.base_odds
+        return Odds(scores, scores - self.own(hidden)[:, 0], self._observed(documents, positions))
+
+    def _observed(self, documents: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Log odds of being seen, relative to the first position, as the method has it now, [documents]."""
+        with torch.no_grad():
+            if isinstance(self.inner, DocumentLearner):
+                logs = self.inner.log_observation(documents)
+                share = (at(logs, positions) - logs[:, 0]).exp()
+            else:
+                share = torch.from_numpy(self.inner.observation()).to(documents)[positions - 1]
+            return torch.logit(share, eps=LEAST_SHARE)
+
+    @contextmanager
+    def _conditioned(self, batch: Batch) -> Iterator[Odds]:
+        """Let the ranker say, for this batch, the relevance that its observation leaves."""
+        odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
+        less = torch.sigmoid(-odds.observed) * (odds.seen - odds.unseen)
+
+        def lessened(_: nn.Module, __: object, scores: torch.Tensor) -> torch.Tensor:
+            return scores - (less if scores.ndim == 1 else spread(less, batch.mask))
+
+        hook = self.ranker.register_forward_hook(lessened)
+        try:
+            yield odds
+        finally:
+            hook.remove()
+
+    def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """The parts of the method's own loss, and the information."""
+        with self._conditioned(batch) as odds:
+            parts = dict(self.inner.loss(batch))
+        if self.settings.eta > 0:
+            parts["information"] = self.settings.eta * information(batch, odds)
+        return parts
+
+    def click_logits(self, batch: Batch) -> torch.Tensor:
+        """Those of the method, with the relevance that its observation leaves."""
+        with self._conditioned(batch):
+            return self.inner.click_logits(batch)
+
+    def statistics(self, batch: Batch) -> torch.Tensor | None:
+        """The method's."""
+        with self._conditioned(batch):
+            return self.inner.statistics(batch)
+
+    def update(self, sums: torch.Tensor) -> None:
+        """The method's."""
+        self.inner.update(sums)
+
+    def observation(self) -> Float64 | None:
+        """The method's."""
+        return self.inner.observation()
+
+    def exposure(self, clicks: Clicks) -> Float64:
+        """The method's."""
+        return self.inner.exposure(clicks)
+
+    def background(self, clicks: Clicks) -> Float64:
+        """The method's."""
+        return self.inner.background(clicks)
+
+    def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
+        """The method's groups; what relevance loses is learned at the common rate."""
+        return [*self.inner.rates(), (1.0, list(self.own.parameters()))]

@@ -1,4 +1,4 @@
-"""LBD, the form that wins: an observation that each document bends, anchored, chosen by clicks held out."""
+"""LBD in our form: an observation that depends on the document, chosen by held-out clicks or by the log model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Final, Literal, final, get_args
+from typing import Final, final
 
 import numpy as np
 import torch
 from torch import nn
 
 from clickprism.debias.anchor import position_curve
-from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, at, on_entries, towered
+from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, on_entries, towered
 from clickprism.debias.loop import Measured, Standing, batches, run
 from clickprism.debias.losses import log_softmax, score, softmax_loss
 from clickprism.errors import SettingError, TrainingError
@@ -25,7 +25,6 @@ from clickprism.types import Batch, Clicks, Float64
 log = logging.getLogger(__name__)
 ANCHORED_DROP: Final = 0.15
 LARGE: Final = 1e3  # features are of the order of 1 where they are normalised
-Shape = Literal["steepness", "positions"]
 BATCH: Final = 128
 LEARNING_RATE: Final = 0.05
 CLIP_NORM: Final = 5.0
@@ -40,9 +39,7 @@ class ObservationSettings:
     """How the observation of documents is learned.
 
     Attributes:
-        shape: "steepness" is log o_k(x) = s(x) b_k, a curve over positions that each document bends by a factor;
-            "positions" is log o_k(x) = b_k + d_k(x), a deviation for each position but the first.
-        hidden: units of the hidden layer of s or d, to choose from; 0 for a linear one.
+        hidden: units of the hidden layer of s, to choose from; 0 for a linear one.
         companion: those of the relevance that is learned beside, and thrown away.
         penalties: on the mean square of the slope of log o, to choose from.
         curve: try the curve alone too, without any document in it.
@@ -54,7 +51,6 @@ class ObservationSettings:
         patience: stop after so many epochs without a better likelihood of the clicks that were held out.
     """
 
-    shape: Shape = "steepness"
     hidden: tuple[int, ...] = (0, 16)
     companion: tuple[int, ...] = (64, 32)
     penalties: tuple[float, ...] = (0.0, 0.01)
@@ -66,8 +62,6 @@ class ObservationSettings:
     patience: int = 6
 
     def __post_init__(self) -> None:
-        if self.shape not in get_args(Shape):
-            raise SettingError("shape", self.shape, f"be one of {', '.join(get_args(Shape))}")
         if not _are_sizes(self.hidden, least=0):
             raise SettingError("hidden", self.hidden, "name at least one size, whole numbers, none below 0")
         if not _are_sizes(self.companion, least=1):
@@ -105,20 +99,20 @@ class Decoupling(Declared):
     Where documents shown at several positions identify the curve and the log model finds no coupling, the observation
     is the log model's curve: joint learning over-corrects the logs of good engines.
 
-    `first` says what no click can: how often the first result is looked at. At 1 the ranker learns c_1(x), the click in
-    the first place, just as clicks identify it. Below 1 the way in which a document bends the curve is taken to hold
-    for the first place too, and what that hides there is given back. The default lies between the two ends of what is
-    plausible, always and the .68 of eye tracking. The first result is never taken to be overlooked more than the others
-    are, on average, beside it: where the log shows no position bias, `first` does nothing.
+    `first` says what no click can: how often the first result is observed. At 1 the ranker learns c_1(x), the click
+    probability at the first position, which is what clicks identify. Below 1 the dependence on the document is taken
+    to hold at the first position too, and clicks there are weighted by it. The default lies between the two plausible
+    ends, always and the .68 of eye tracking. The first result is never assumed to be observed less than the others are
+    on average, relative to it: where the log shows no position bias, `first` has no effect.
 
-    Unbiased for relevance when o has this form, the companion can express relevance, documents that look alike stood
-    at different positions, and `first` is right; for c_1 when it is 1.
+    Unbiased for relevance when o has this form, the companion can express relevance, documents with similar features
+    were shown at different positions, and `first` is right; for c_1 when it is 1.
 
     Attributes:
         observation: how o is learned.
         first: the observation of the average document at the first position, at least.
-        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`. By default .2 where
-            the curve is anchored, else 0.
+        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`. By default .15
+            where the curve is anchored, else 0.
         max_weight: weights above this are cut to it.
     """
 
@@ -151,7 +145,7 @@ class Decoupling(Declared):
         """The learner of a checkpoint: the choice is the one that was made, whatever this machine would choose."""
         choices = unpacked(weights["tried"])
         features, positions = clicks.lists.features.shape[1], clicks.max_position
-        observed = observation_like(choices[0], self.observation.shape, features=features, positions=positions)
+        observed = observation_like(choices[0], features=features, positions=positions)
         return DecoupledLearner(self, ranker, clicks, observed, choices)
 
 
@@ -184,13 +178,13 @@ class DecoupledLearner(DocumentLearner):
 
     @property
     def doubt(self) -> str:
-        """What speaks against the choice, with a remedy: the curve alone where features are too large to bend it."""
-        bends, largest = self.settings.observation.penalties, float(self.sample.abs().max())
-        if not bends or not self.choices or self.choices[0].penalty < math.inf or not largest > LARGE:
+        """A warning about the choice, with a remedy: the curve alone was chosen, and features are very large."""
+        penalties, largest = self.settings.observation.penalties, float(self.sample.abs().max())
+        if not penalties or not self.choices or self.choices[0].penalty < math.inf or not largest > LARGE:
             return ""
         return (
-            f"the observation is the curve alone, and features go up to {largest:.3g}: documents may fail to bend it "
-            "for that alone. Normalise the features (data.normalise=quantile, or clickprism.data.normalise)"
+            f"the observation is a curve over positions only, and features go up to {largest:.3g}, which may be the "
+            "only reason. Normalise the features (data.normalise=quantile, or clickprism.data.normalise)"
         )
 
     @property
@@ -212,7 +206,7 @@ class DecoupledLearner(DocumentLearner):
         return self._dropped(self.observed(flat) + at_first[:, None]).reshape(*features.shape[:-1], -1)
 
     def log_observation_at(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Log o_k(x) where each document stood, [documents]: s(x) b_k at once, however deep lists are."""
+        """Log o_k(x) of documents at their positions, [documents], without a table over all positions."""
         below, steepness = self.observed.at(features, positions)
         return self._dropped(below + self.log_first * steepness / self.scale)
 
@@ -244,13 +238,13 @@ class DecoupledLearner(DocumentLearner):
         return on_entries(self.log_observation_at, clicks) * clicks.list_impressions / self.unit
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The ranker's parameters; the observation's stay as they are."""
+        """The ranker's parameters; those of the observation are not trained any more."""
         return [(1.0, list(self.ranker.parameters()))]
 
 
 @final
 class DocumentObservation(nn.Module):
-    """Log o_k(x) relative to the first position, 0 there: the curve b, and how documents bend it or leave it.
+    """Log o_k(x) = s(x) b_k, relative to the first position: a curve, times a factor that depends on the document.
 
     Attributes:
         below: b at the positions below the first.
@@ -259,22 +253,20 @@ class DocumentObservation(nn.Module):
 
     anchored: torch.Tensor
 
-    def __init__(self, shape: Shape, *, features: int, positions: int, hidden: int, flat: bool) -> None:
+    def __init__(self, *, features: int, positions: int, hidden: int, flat: bool) -> None:
         super().__init__()
-        self.shape = shape
         self.register_buffer("anchored", torch.zeros(()))
         self.below = nn.Parameter(torch.zeros(positions - 1))
-        outputs = 1 if shape == "steepness" else positions - 1
         self.chain = nn.Sequential()
         if not flat and positions > 1:
             network = MLP(hidden=(hidden,)) if hidden else Linear()
-            self.chain = towered(network.build(features), "lbd").anew(outputs)
+            self.chain = towered(network.build(features), "lbd").anew(1)
             for parameter in self.chain[-1].parameters():
                 nn.init.zeros_(parameter)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """[documents, features] to [documents, positions]."""
-        return self._logs(self.chain(features) if len(self.chain) else None, len(features))
+        return nn.functional.pad(self.below * self.steepness(features)[:, None], (1, 0))
 
     def penalised(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The same, and the mean square of its slope over documents and positions, by differences in random directions.
@@ -285,23 +277,15 @@ class DocumentObservation(nn.Module):
         moved = self(features + STEP * torch.randn_like(features))
         return logs, ((moved - logs) / STEP).square().mean()
 
-    def _logs(self, raw: torch.Tensor | None, documents: int) -> torch.Tensor:
-        below = self.below.expand(documents, -1)
-        if raw is not None:
-            below = self.below * (1 + raw).clamp_min(0.0) if self.shape == "steepness" else self.below + raw
-        return nn.functional.pad(below, (1, 0))
-
     def at(self, features: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log o_k(x) where each document stood, and s(x), both [documents], without a table over positions."""
+        """Log o_k(x) of documents at their positions, and s(x), both [documents], without a table over positions."""
         steepness = self.steepness(features)
-        if self.shape == "positions":
-            return at(self(features), positions), steepness
         below = nn.functional.pad(self.below, (1, 0))[positions - 1]
         return (below * steepness).masked_fill(positions == 1, 0.0), steepness
 
     def steepness(self, features: torch.Tensor) -> torch.Tensor:
-        """s(x), [documents]; 1 where documents do not bend the curve."""
-        if self.shape == "positions" or len(self.chain) == 0:
+        """s(x), [documents]; 1 for the curve alone."""
+        if len(self.chain) == 0:
             return features.new_ones(len(features))
         raw: torch.Tensor = self.chain(features)
         return (1 + raw[:, 0]).clamp_min(0.0)
@@ -351,10 +335,10 @@ def unpacked(tensor: torch.Tensor) -> tuple[Choice, ...]:
     )
 
 
-def observation_like(choice: Choice, shape: Shape, *, features: int, positions: int) -> DocumentObservation:
+def observation_like(choice: Choice, *, features: int, positions: int) -> DocumentObservation:
     """An observation that the weights of this choice fit into, which nothing trains."""
     flat = choice.penalty == math.inf
-    observed = DocumentObservation(shape, features=features, positions=positions, hidden=choice.hidden, flat=flat)
+    observed = DocumentObservation(features=features, positions=positions, hidden=choice.hidden, flat=flat)
     return _frozen(observed)
 
 
@@ -372,9 +356,10 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
 
     over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
     is flexible whatever ranker is trained later. Where the log model knows the curve and finds no coupling, its curve
-    is taken and nothing is learned (`position_curve`). Else the curve alone is taken only if its likelihood is above
-    that of every bend by more than a standard error: too stiff an observation costs a ranker many times what too loose
-    a one does. A log too small to hold anything out gets the curve alone, and so does one with a single position.
+    is taken and nothing is learned (`position_curve`). Otherwise the curve alone is taken only if its likelihood is
+    above that of every candidate that depends on the document by more than a standard error: missing a dependence
+    costs a ranker many times what a needless one does. A log too small to hold anything out gets the curve alone, and
+    so does one with a single position.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
 
@@ -384,14 +369,14 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     logs = position_curve(clicks) if settings.anchor else None
     anchor = None if logs is None else torch.from_numpy(logs[1:]).float()
     if anchor is not None:
-        curve = DocumentObservation(settings.shape, features=0, positions=len(anchor) + 1, hidden=0, flat=True)
+        curve = DocumentObservation(features=0, positions=len(anchor) + 1, hidden=0, flat=True)
         curve.load_state_dict({"below": anchor, "anchored": torch.ones(())})
         return _frozen(curve), (Choice(0, math.inf, math.nan, 0),)
     with torch.random.fork_rng(devices=[]):
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
-        found, bent = [], check is not None and clicks.max_position > 1
-        for hidden, penalty in _candidates(settings, bent=bent):
+        found, coupled = [], check is not None and clicks.max_position > 1
+        for hidden, penalty in _candidates(settings, coupled=coupled):
             torch.manual_seed(seed)
             found.append(_learn(learn, check, settings, hidden=hidden, penalty=penalty, positions=clicks.max_position))
     found = [each for each in found if math.isfinite(each.choice.likelihood) and each.observed.below.isfinite().all()]
@@ -404,19 +389,19 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     return _frozen(chosen.observed), tuple(tried)
 
 
-def _candidates(settings: ObservationSettings, *, bent: bool) -> list[tuple[int, float]]:
+def _candidates(settings: ObservationSettings, *, coupled: bool) -> list[tuple[int, float]]:
     """Hidden units and penalties; the curve alone has an infinite one."""
-    bends = list(dict.fromkeys(product(settings.hidden, settings.penalties))) if bent else []
-    return [*bends, *([(0, math.inf)] if settings.curve or not bends else [])]
+    found = list(dict.fromkeys(product(settings.hidden, settings.penalties))) if coupled else []
+    return [*found, *([(0, math.inf)] if settings.curve or not found else [])]
 
 
 def _chosen(found: Sequence[_Found]) -> _Found:
-    """The most likely; the best of those that bend the curve unless the curve is better by a standard error."""
+    """The most likely; the best that depends on the document unless the curve is better by a standard error."""
     best = max(found, key=lambda each: each.choice.likelihood)
-    bent = [each for each in found if each.choice.penalty < math.inf]
-    if best in bent or not bent:
+    coupled = [each for each in found if each.choice.penalty < math.inf]
+    if best in coupled or not coupled:
         return best
-    other = max(bent, key=lambda each: each.choice.likelihood)
+    other = max(coupled, key=lambda each: each.choice.likelihood)
     gap = best.likelihoods - other.likelihoods
     return other if float(gap.mean()) <= float(gap.std()) / math.sqrt(len(gap)) else best
 
@@ -492,7 +477,7 @@ def _learn(
 ) -> _Found:
     features, flat = learn.lists.features.shape[1], penalty == math.inf
     companion = MLP(hidden=settings.companion).build(features)
-    observed = DocumentObservation(settings.shape, features=features, positions=positions, hidden=hidden, flat=flat)
+    observed = DocumentObservation(features=features, positions=positions, hidden=hidden, flat=flat)
     task, standing = _Learning(learn, check, companion, observed, penalty), Standing()
     run(task, standing, rounds=settings.epochs, patience=settings.patience)
     observed.load_state_dict(task.best)

@@ -9,15 +9,12 @@ import numpy as np
 
 from clickprism.data.click_table import ColumnNames
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.coverage import coverage
+from clickprism.diagnosis.coverage import coverage, selection
 from clickprism.diagnosis.drift import drift
-from clickprism.diagnosis.feedback import feedback
 from clickprism.diagnosis.finding import Diagnosis, Finding, inconclusive
-from clickprism.diagnosis.fit import fit
-from clickprism.diagnosis.identifiability import identifiability
 from clickprism.diagnosis.position import position
-from clickprism.diagnosis.selection import selection
 from clickprism.diagnosis.users import coupling, interaction, popularity, trust
+from clickprism.diagnosis.validity import feedback, fit, identifiability
 from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.log.open_log import read_log
 from clickprism.log_model.model import LogModel, LogModelSettings

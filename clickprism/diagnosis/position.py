@@ -1,23 +1,33 @@
-"""Position bias: are lower positions observed less often, by how much, and what does that do to a ranking by clicks?"""
+"""Position bias: are lower positions observed less often, by how much, and what does that do to a ranking by clicks?
+
+It is a finding of a diagnosis, and what `bias position` and `bias trust` print: a sentence, tables, and the same facts
+as JSON.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from clickprism._util.tables import Table, to_plain
+from clickprism._util.tables import Table, as_text, to_plain
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Finding, values_of
 from clickprism.log_model.model import LogModel
-from clickprism.log_model.results import Agreement, Verdict, p_text
+from clickprism.log_model.results import Agreement, Curve, Test, Verdict, p_text
 from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES: Final = {"allpairs": "documents shown at several positions", "randomised": "randomised searches"}
+STATED = {
+    "present": "There is {bias}.",
+    "absent": "There is no {bias} that matters.",
+    "inconclusive": "The log does not show whether there is {bias}.",
+}
 
 
 def position(log: Logged, model: LogModel) -> Finding:
@@ -181,3 +191,189 @@ def _figure(model: LogModel, rates: Float64) -> Callable[[], Figure]:
         return observation_curve(None, drawn, intervals={"observation": (curve.lower, curve.upper)})
 
     return draw
+
+
+def position_text(model: LogModel, *, by: str | None = None, truth: Float64 | None = None) -> str:
+    """Return the curve as text: whether there is position bias, its size, and tables of the curve and its sources.
+
+    Args:
+        model: The fitted model.
+        by: Column whose values are the contexts of the model.
+        truth: True observation at each position of a simulated log, [positions].
+    """
+    curve, facts = model.tables()
+    if truth is not None:
+        relative = truth / truth[0]
+        shown = [f"{value:.3f}" for value in relative[: len(model.curve)]]
+        shown += [""] * (len(model.curve) - len(shown))
+        rows = [[row[0], true, *row[1:]] for row, true in zip(curve.rows, shown, strict=True)]
+        curve = Table(curve.caption, [curve.header[0], "truth", *curve.header[1:]], rows)
+        error = [["relative error", f"{model.curve.error(truth):.1%} on average below position 1"]]
+        facts = Table(facts.caption, facts.header, [*facts.rows, *error])
+    tables = [curve, *([_contexts(model, by)] if by and model.contexts else []), facts]
+    lines = [_stated(model), *([_same(model, by)] if by and not model.contexts else []), *_identified(model)]
+    return "\n".join(lines) + "\n\n" + as_text(tables)
+
+
+def position_facts(model: LogModel, *, by: str | None = None, truth: Float64 | None = None) -> dict[str, Any]:
+    """Return the same as values for JSON; the arguments are those of `position_text`."""
+    return {
+        **_common(model),
+        "truth": None if truth is None else truth / truth[0],
+        "error": None if truth is None else model.curve.error(truth),
+        "by": by,
+        "contexts": model.contexts,
+        "references": model.references,
+        "unsupported": model.unsupported,
+        "linkage": model.linkage,
+        "fit": {name: getattr(model.fit_quality, name) for name in ("fits", "largest", "p_value")},
+        "feedback": model.feedback,
+        "parts": asdict(model.form),
+        "strength": model.strength,
+        "tests": {name: model.tests[name] for name in ("position", "context") if name in model.tests},
+    }
+
+
+def trust_text(model: LogModel) -> str:
+    """Return trust bias as text: whether there is any, its size, and alpha and beta at each position."""
+    found, used, given = model.parameters, model.form.trust, model.curve.name == "given"
+    rows = [
+        [
+            str(at + 1),
+            f"{found.alpha[at]:.3f}",
+            "" if given else _ends(found.alpha_lower, found.alpha_upper, at),
+            f"{found.beta[at]:.3f}",
+            _ends(found.beta_lower, found.beta_upper, at) if used else "",
+        ]
+        for at in range(len(found))
+    ]
+    caption = f"P(click at position k) = alpha P(click at position 1) + beta; {found.confidence:.0%} intervals"
+    table = Table(caption, ["position", "alpha", "interval", "beta", "interval"], rows)
+    return "\n".join([_trust(model), *_identified(model)]) + "\n\n" + as_text([table])
+
+
+def trust_facts(model: LogModel) -> dict[str, Any]:
+    """Return the same as values for JSON."""
+    tests = {"trust": model.tests["trust"]} if "trust" in model.tests else {}
+    return {**_common(model), "parameters": model.parameters.plain(), "tests": tests}
+
+
+def differing(contexts: dict[str, Curve]) -> tuple[str, str, int] | None:
+    """Return the two contexts whose curves differ most beyond their intervals, higher first, and the position."""
+    worst, gap = None, 1.0
+    for at in range(1, max(map(len, contexts.values()), default=0)):
+        high = max(contexts, key=lambda name: contexts[name].lower[at])
+        low = min(contexts, key=lambda name: contexts[name].upper[at])
+        ratio = float(contexts[high].lower[at] / max(contexts[low].upper[at], 1e-300))
+        if ratio > gap:
+            worst, gap = (high, low, at + 1), ratio
+    return worst
+
+
+def _common(model: LogModel) -> dict[str, Any]:
+    return {
+        **{name: getattr(model.size, name) for name in ("sessions", "queries", "pairs", "impressions", "clicks")},
+        "curve": model.curve,
+    }
+
+
+def _stated(model: LogModel) -> str:
+    if model.curve.name == "given":
+        return "The curve is the one you gave (--propensities). Position bias was not estimated."
+    test = model.tests["position"]
+    stated = STATED[test.verdict].format(bias="position bias")
+    if test.verdict == "inconclusive":
+        reason = f" Reason: {test.note}." if test.note else ""
+        if not np.isfinite(test.lower) or "not identified" in model.linkage.identified:
+            return f"{stated}{reason}"
+        return (
+            f"{stated}{reason} Lower positions may be observed {test.lower:.0%} to {test.upper:.0%} as often as "
+            f"position 1 on average ({model.curve.confidence:.0%} interval)."
+        )
+    return (
+        f"{stated} Lower positions are observed {test.estimate:.0%} as often as position 1 on average "
+        f"({_interval(test, model, percent=True)}).{_note(test)}"
+    )
+
+
+def _trust(model: LogModel) -> str:
+    test = model.tests.get("trust")
+    if test is None:
+        if model.form.steepness:
+            return "Trust bias was not tested: queries differ in how steep the curve is, which looks like trust."
+        return "Trust bias was not tested."
+    estimate = ""
+    if np.isfinite(test.estimate):
+        ends = f" ({_interval(test, model)})" if np.isfinite(test.lower) else ""
+        estimate = f" Trust adds {max(test.estimate, 0.0):.3f} to the click probability at position 1{ends}."
+    used = "" if model.form.trust else " Every beta is 0."
+    if test.verdict == "present" and not model.form.trust:
+        used = " The position curve is not corrected for it, so every beta is 0."
+    return f"{STATED[test.verdict].format(bias='trust bias')}{estimate}{used}{_note(test)}"
+
+
+def _identified(model: LogModel) -> list[str]:
+    """Return what a reader must know about the positions that documents do not link."""
+    linkage, lines = model.linkage, []
+    if model.curve.name == "given" or linkage.linked:
+        return []
+    at = {
+        kind: _spans([k for k, each in enumerate(linkage.identified, start=1) if each == kind])
+        for kind in linkage.identified
+    }
+    if "features" in at:
+        lines.append(
+            f"Identified by features only: position {at['features']}. There the curve relies on the "
+            "assumption that documents with similar features are equally relevant."
+        )
+    if "not identified" in at:
+        lines.append(
+            f"Not identified: position {at['not identified']}. There the curve is a smooth continuation, not an "
+            "estimate."
+        )
+    repair = linkage.repair[:1].lower() + linkage.repair[1:]
+    return [*lines, *([f"To repair this, {repair}."] if repair else [])]
+
+
+def _spans(positions: list[int]) -> str:
+    """Return positions as text.
+
+    >>> _spans([2, 3, 4, 6])
+    '2 to 4, 6'
+    """
+    pieces = np.split(np.array(positions), np.flatnonzero(np.diff(positions) > 1) + 1)
+    return ", ".join(str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}" for each in pieces)
+
+
+def _contexts(model: LogModel, by: str | None) -> Table:
+    curves = model.contexts
+    rows = [
+        [
+            str(at + 1),
+            *(
+                f"{curve.values[at]:.3f}" + (f" ({_ends(curve.lower, curve.upper, at)})" if at else "")
+                for curve in curves.values()
+            ),
+        ]
+        for at in range(len(model.curve))
+    ]
+    return Table(f"Observation by position and {by}", ["position", *curves], rows)
+
+
+def _same(model: LogModel, by: str | None) -> str:
+    if len(model.size.contexts) < 2:
+        return f"All sessions have the same value of {by}."
+    return f"The curve does not depend on {by}: one curve for all predicts held-out clicks at least as well."
+
+
+def _interval(test: Test, model: LogModel, *, percent: bool = False) -> str:
+    lower, upper = (f"{each:.0%}" if percent else f"{each:.3f}" for each in (test.lower, test.upper))
+    return f"{model.curve.confidence:.0%} interval {lower} to {upper}"
+
+
+def _note(test: Test) -> str:
+    return f" {test.note[0].upper()}{test.note[1:]}." if test.note else ""
+
+
+def _ends(lower: Float64, upper: Float64, at: int) -> str:
+    return "" if at == 0 or np.isnan(lower[at]) else f"{lower[at]:.3f} to {upper[at]:.3f}"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from clickprism.data.encoding import Encoding
 from clickprism.errors import DataError
 from clickprism.experiments.data import graded, load_data, load_raw, simulate_log
 from clickprism.experiments.settings import ExperimentSettings, read_settings
-from clickprism.experiments.train import MODEL, RUN, SETTINGS, RunRecord
+from clickprism.experiments.train import ENCODING, MODEL, RUN, SETTINGS, RunRecord
 from clickprism.model import Model
 from clickprism.serve.settings import BundleSettings
 from clickprism.types import Float64, Lists
@@ -62,6 +63,8 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         kept = {"data": known.data, "observation": np.array(known.observation) if known.observation else None}
         kept["feature_names"] = known.feature_names
         kept["metrics"] = known.metrics
+        if (run / ENCODING).is_file():
+            kept["data"] = {**known.data, "encoding": Encoding.load(run / ENCODING).plain()}
     kept["metrics"] = {**kept.get("metrics", {}), **settings.metrics}
     if settings.feature_names is not None:
         kept["feature_names"] = names_from(settings.feature_names)

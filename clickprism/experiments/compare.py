@@ -14,14 +14,15 @@ import numpy as np
 from clickprism._util.files import make_folder, write_errors
 from clickprism._util.processes import process_count, side_by_side
 from clickprism._util.progress import Progress, no_progress
+from clickprism.data.click_table import NO_TABLE, TableSettings
 from clickprism.data.clicks import saved_data
-from clickprism.data.impression_parts import UNGRADED
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Evaluation, Measure, evaluate
 from clickprism.experiments.bundle import model_folder, saved_settings
 from clickprism.experiments.data import (
+    UNGRADED,
     Part,
     data_name,
     graded,
@@ -44,7 +45,7 @@ from clickprism.experiments.train import (
     train_method,
     true_trust,
 )
-from clickprism.log.open_log import NO_TABLE, READ, ReadSettings, TableSettings, open_source, read_logged
+from clickprism.log.open_log import READ, ReadSettings, open_source, read_logged
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.serve.bundle.bundle import MANIFEST
@@ -120,7 +121,7 @@ def _cached(name: str, key: Any, make: Callable[[], Any]) -> Any:
 
 def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) -> Measured:
     data = _cached("data", settings.data, lambda: load_data(settings.data))
-    settings = with_categories(settings, data.vocabulary, warn=label == INITIAL and seed == settings.seed)
+    settings = with_categories(settings, data.encoding, warn=label == INITIAL and seed == settings.seed)
     log = _cached("log", (settings, seed), lambda: simulate_log(settings, graded(data), seed=seed))
     clicks, test, observation = log.simulation.clicks, data.dataset.test, log.simulation.observation
     start, folder = time.perf_counter(), None if out is None else out / f"{label}-{seed}"
@@ -297,23 +298,18 @@ class ValuedLog:
     def scores_in(self, path: Path, *, note: Callable[[str], None] = lambda _: None) -> Float64:
         """Return the scores of a file with query, document and score, [documents]; documents without one rank last."""
         from clickprism.data.tables import read_table
-        from clickprism.data.vocabulary import Names
 
         if self.lists.document_ids is None:
             raise DataError("the log does not name its documents, so a file cannot score them", remedy="Name a model")
         table = read_table(
             path, lambda name: "names" if name in QUERY + DOCUMENT else "numbers" if name == SCORE else "none"
         )
-        if table.broken:
-            raise DataError(table.broken[0].reason, file=path, line=table.broken[0].line)
-        columns = [next((name for name in each if name in table.columns), "") for each in (QUERY, DOCUMENT, (SCORE,))]
+        columns = [next((name for name in each if name in table.header), "") for each in (QUERY, DOCUMENT, (SCORE,))]
         if not all(columns):
             has = ", ".join(table.header) or "nothing"
             raise DataError(f"needs the columns query, document and score, and has {has}", file=path)
-        query, document, score = (table.columns[name] for name in columns)
-        if not isinstance(query, Names) or not isinstance(document, Names) or isinstance(score, Names):
-            raise DataError("query and document must be names, score a number", file=path)
-        scores = _joined(self.lists, query.texts("queries"), document.texts("documents"), score)
+        query, document = (table.names[name] for name in columns[:2])
+        scores = _joined(self.lists, query, document, table.numbers[SCORE])
         lacking = int(np.isneginf(scores).sum())
         if lacking == len(scores):
             raise DataError("has no score of any document of the log", file=path, remedy="Ids must be those of the log")

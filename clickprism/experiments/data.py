@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -13,26 +14,61 @@ from clickprism._util.files import make_folder
 from clickprism._util.tables import Table
 from clickprism.click_models import USERS
 from clickprism.click_models.users import adapted
+from clickprism.data.click_table import Columns
 from clickprism.data.clicks import save_clicks, saved_data
-from clickprism.data.impression_parts import PARTS, SHARES, ImpressionParts, load_impressions
+from clickprism.data.encoding import Encoding
+from clickprism.data.logged import Logged
 from clickprism.data.normalise import Kind, Normaliser, normalised
 from clickprism.data.recipes import RECIPES, load, load_parts
 from clickprism.data.synthetic import synthetic
-from clickprism.data.vocabulary import Vocabulary
 from clickprism.debias import METHODS
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.rankers import RANKERS
 from clickprism.settings import build, choose, plain, resolve
 from clickprism.simulation.clicks import SimulationSettings, simulate
-from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists, Simulation
+from clickprism.types import Bool, Clicks, Dataset, Float64, JudgedLists, Lists, Simulation, slices
 
 log = logging.getLogger(__name__)
 S = TypeVar("S", bound=ExperimentSettings)
 Part = Literal["train", "validation", "test"]
-COMPRESSED: Final = (".gz", ".zst")
-FRAMES: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".txt")
+PARTS: Final = ("train", "validation", "test")
+SHARES: Final = (0.8, 0.1, 0.1)
+UNGRADED: Final = "The log has no grades: measures use clicks as grades, which are biased"
 SPLIT_SEED: Final = 0
+
+
+@dataclass(frozen=True, eq=False)
+class LogParts:
+    """A log of real users as training, validation and test part.
+
+    Attributes:
+        dataset: The lists of each part; the grades are those of the log, or whether a document was ever clicked.
+        clicks: The clicks on the lists of each part, by its name.
+        names: Name of each feature.
+        graded: Whether the log has grades.
+        encoding: How the columns of a table became the features; None for other logs.
+    """
+
+    dataset: Dataset
+    clicks: Mapping[str, Clicks]
+    names: tuple[str, ...]
+    graded: bool
+    encoding: Encoding | None = None
+
+    def over(self, dataset: Dataset) -> LogParts:
+        """Return the same clicks on the same lists with other features, such as normalised ones."""
+        clicks = {part: replace(self.clicks[part], lists=getattr(dataset, part).lists) for part in PARTS}
+        return replace(self, dataset=dataset, clicks=clicks)
+
+    def take(self, keep: Mapping[str, Bool]) -> LogParts:
+        """Return these lists of each part only, and the clicks on them."""
+        judged, clicks = {}, {}
+        for part in PARTS:
+            old: JudgedLists = getattr(self.dataset, part)
+            judged[part] = old.take(keep[part])
+            clicks[part] = _on_lists(self.clicks[part], keep[part], judged[part].lists)
+        return replace(self, dataset=Dataset(self.dataset.name, **judged), clicks=clicks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +78,17 @@ class Data:
     Attributes:
         dataset: The lists.
         normaliser: What normalised the features.
-        vocabulary: The columns, if some features are codes of categories.
         log: The clicks on each part, if the data is a log of real users.
     """
 
     dataset: Dataset
     normaliser: Normaliser
-    vocabulary: Vocabulary | None = None
-    log: ImpressionParts | None = None
+    log: LogParts | None = None
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """Return how the columns of a table became the features, if the data is such a table."""
+        return None if self.log is None else self.log.encoding
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +98,7 @@ class RawData:
     dataset: Dataset
     kind: Kind  # how to normalise the features
     keep: tuple[int, ...] = ()  # columns that are not normalised
-    vocabulary: Vocabulary | None = None
-    log: ImpressionParts | None = None
+    log: LogParts | None = None
     names: tuple[str, ...] | None = None  # names of the features
 
 
@@ -84,15 +122,7 @@ def load_data(settings: DataSettings) -> Data:
     read = _read(settings)
     dataset, normaliser = normalised(read.dataset, read.kind, keep=read.keep)
     read = _with_relevant(settings, replace(read, dataset=dataset, log=read.log and read.log.over(dataset)))
-    return Data(read.dataset, normaliser, read.vocabulary, read.log)
-
-
-def load_log_parts(settings: DataSettings) -> ImpressionParts:
-    """Return the parts of an impression log or an ingested log, with normalised features."""
-    parts = load_data(settings).log
-    if parts is None:
-        raise SettingError("data.source", settings.source, "be 'impressions' or 'log'")
-    return parts
+    return Data(read.dataset, normaliser, read.log)
 
 
 def load_raw(settings: DataSettings) -> Dataset:
@@ -122,55 +152,37 @@ def data_name(settings: DataSettings, *, folders: bool = True) -> str:
 
 
 def data_of(source: Path, settings: DataSettings) -> DataSettings:
-    """Return the settings by which `load_data` reads a log, or the data that a simulated log (.npz) is on.
-
-    Other logs are an ingested log (a folder) or a frame (CSV, TSV, JSON lines, Parquet). Raise DataError for a session
-    file, which has no features.
-    """
+    """Return the settings by which `load_data` reads a log, or the data that a simulated log (.npz) is on."""
     if source.suffix == ".npz" and source.is_file():
         data = saved_data(source)
         return settings if data is None else build(DataSettings, data)
-    if source.is_dir():
-        return replace(settings, source="log", train=str(source))
-    ending = next((each for each in reversed(source.suffixes) if each not in COMPRESSED), "")
-    if not source.is_file():
-        raise DataError("there is no such file or folder", file=source, remedy="Name an ingested log, or a file")
-    if ending not in FRAMES:
-        remedy = f"Name an ingested log, a simulated log (.npz), or a frame ({', '.join(FRAMES)})"
-        raise DataError("is not a log that train can read", file=source, remedy=remedy)
-    if ending in (".csv", ".tsv", ".txt") and "documents" in _header(source):
-        remedy = (
-            "Train on a frame with one row per result (columns request, item, position, clicked and the features). "
-            f"Estimates need no features: clickprism log ingest {source.name} --into mylog; relevance estimate mylog"
-        )
-        raise UnsupportedError("is a session file, which has no features to train on", file=source, remedy=remedy)
-    return replace(settings, source="impressions", train=str(source))
+    return replace(settings, source="log", train=str(source))
 
 
 def graded(data: Data) -> Dataset:
     """Return the data set; raise SettingError if it has no grades, by which simulated users click."""
     if data.log is not None and not data.log.graded:
         must = "have a relevance column, as simulated users click by grades; `clickprism train` uses the log's clicks"
-        raise SettingError("data.source", "impressions", must)
+        raise SettingError("data.source", "log", must)
     return data.dataset
 
 
-def with_categories(settings: S, vocabulary: Vocabulary | None, *, warn: bool = True) -> S:
+def with_categories(settings: S, encoding: Encoding | None, *, warn: bool = True) -> S:
     """Return the settings in which a ranker that embeds categories knows which features are codes.
 
     A ranker that does not embed them would take the codes for numbers: a warning says so.
     """
-    if vocabulary is None or not vocabulary.places or settings.ranker.get("categorical"):
+    if encoding is None or not encoding.codes or settings.ranker.get("categorical"):
         return settings
     known = {each.name for each in fields(resolve(RANKERS, settings.ranker["name"], path="ranker"))}
     if "categorical" in known:
-        return replace(settings, ranker={**settings.ranker, **vocabulary.for_ranker()})
+        return replace(settings, ranker={**settings.ranker, **encoding.for_ranker()})
     if warn:
         log.warning(
             "%s uses the codes of categories (%s) as numbers, which have no meaning. Use one feature per category "
             "(data.names=indicators), or a ranker that embeds them (ranker.name=attention)",
             settings.ranker["name"],
-            ", ".join(vocabulary.places),
+            ", ".join(encoding.codes),
         )
     return settings
 
@@ -281,65 +293,88 @@ def _read(settings: DataSettings) -> RawData:
         train, validation, test = (path or "" for path in paths)
         return RawData(load_parts(train, validation, test, missing="nan", on_error=settings.on_error), kind)
     if settings.source == "log":
-        return _encoded(settings, _ingested(Path(settings.train or "")))
-    if settings.source == "impressions":
-        parts = load_impressions(*paths, settings=settings.impressions, on_error=settings.on_error)
+        parts = _read_parts(settings)
         if not parts.graded and settings.drop_without_relevant:
-            must = "be false for a log without a relevance column, as it would choose lists by their clicks"
+            must = "be false for a log without grades, as it would choose lists by their clicks"
             raise SettingError("data.drop_without_relevant", settings.drop_without_relevant, must)
-        return _encoded(settings, parts)
+        kind = "standard" if settings.normalise == "recipe" else kind
+        keep = () if parts.encoding is None else parts.encoding.flags
+        return RawData(parts.dataset, kind, keep, parts, parts.names)
     dataset = load(
         settings.source, settings.folder or "", fold=settings.fold, normalise="none", on_error=settings.on_error
     )
     return RawData(dataset, RECIPES[settings.source].normalise if settings.normalise == "recipe" else kind)
 
 
-def _encoded(settings: DataSettings, parts: ImpressionParts) -> RawData:
-    """Return a log with its categories as codes or as indicators."""
-    vocabulary, kind = parts.vocabulary, settings.normalise
-    if kind == "recipe":
-        kind = "standard"
-    if settings.names == "codes":
-        return RawData(parts.dataset, kind, vocabulary.categorical, vocabulary, parts, tuple(vocabulary.columns))
-    dataset = parts.dataset.map(lambda part: part.with_features(vocabulary.indicators(part.lists.features)))
-    return RawData(dataset, kind, vocabulary.indicator_places, None, parts, vocabulary.indicator_names)
+def _read_parts(settings: DataSettings) -> LogParts:
+    """Return a log split by its queries into training, validation and test part, or the parts of three logs."""
+    from clickprism.log.open_log import read_click_source
 
-
-def _ingested(folder: Path) -> ImpressionParts:
-    """Return an ingested log split into training, validation and test queries; a clicked document has grade 1."""
-    from clickprism.log.open_log import read_logged
-
-    logged = read_logged(folder)
-    clicks, lists = logged.clicks, logged.clicks.lists
-    if not logged.has_features:
-        remedy = "Ingest events with `features`, or train on a frame with one row per result (CSV, Parquet)"
-        raise UnsupportedError("the documents of this log have no features to train on", file=folder, remedy=remedy)
-    names = logged.feature_names or tuple(f"feature_{place + 1}" for place in range(lists.features.shape[1]))
-    clicked = np.bincount(clicks.rows, weights=clicks.clicks, minlength=lists.documents) > 0
-    judged = JudgedLists(lists, clicked.astype(np.int32))
+    first, *others = [_logged(settings, path) for path in map(settings.__getattribute__, PARTS) if path is not None]
+    name = Path(settings.train or "").name
+    if others and first.encoding is not None:
+        paths = (settings.validation or "", settings.test or "")
+        others = [read_click_source(path, _columns(settings), encoding=first.encoding) for path in paths]
+    logs = [first, *others] if others else [first] * len(PARTS)
+    if len({logged.grades is not None for logged in logs}) > 1:
+        raise DataError("some parts have a column with grades, others none", remedy="Give all of them one, or none")
+    lists = first.clicks.lists
+    whole = LogParts(
+        Dataset(name, *map(_judged, logs)),
+        {part: logged.clicks for part, logged in zip(PARTS, logs, strict=True)},
+        first.feature_names or tuple(f"feature_{place + 1}" for place in range(lists.features.shape[1])),
+        first.grades is not None,
+        first.encoding,
+    )
+    if others:
+        return whole
     bounds = np.rint(np.cumsum([0, *SHARES]) * len(lists)).astype(int)
     if min(np.diff(bounds)) < 1:
         raise UnsupportedError(
-            f"{len(lists)} queries are too few to train on", file=folder, remedy="Ingest more events"
+            f"{len(lists)} queries are too few to train on", file=settings.train, remedy="Give a longer log"
         )
     place = np.random.default_rng(SPLIT_SEED).permutation(len(lists))
-    whole = ImpressionParts(
-        Dataset(folder.name, judged, judged, judged),
-        dict.fromkeys(PARTS, clicks),
-        Vocabulary(dict.fromkeys(names)),
-        graded=False,
-        accounts=(),
-    )
     ends = zip(PARTS, bounds[:-1], bounds[1:], strict=True)
     return whole.take({part: (place >= start) & (place < stop) for part, start, stop in ends})
 
 
-def _header(file: Path) -> list[str]:
-    """Return the columns of a delimited file, or nothing if it cannot be read."""
-    from clickprism.data.files import PADDING, expand, read_padded
+def _logged(settings: DataSettings, path: str) -> Logged:
+    """Return a log of any kind whose documents have features."""
+    from clickprism.log.open_log import is_click_table, read_click_source, read_log
 
-    line = expand(read_padded(file), file=file)[:-PADDING].tobytes().split(b"\n", 1)[0].decode("utf-8-sig", "replace")
-    return [name.strip().strip('"').lower() for name in line.replace("\t", ",").split(",")]
+    logged = read_click_source(path, _columns(settings)) if is_click_table(path) else read_log(path)
+    for sentence in logged.notes:
+        log.info(sentence)
+    if not logged.has_features:
+        ignored = "" if logged.encoding is None else " ".join(logged.encoding.notes())
+        remedy = ignored or "Ingest events with `features`, or train on a table with one row per result (CSV, Parquet)"
+        raise UnsupportedError("the documents of this log have no features to train on", file=path, remedy=remedy)
+    return logged
+
+
+def _columns(settings: DataSettings) -> Columns:
+    return replace(settings.table.columns(), codes=settings.names == "codes")
+
+
+def _judged(logged: Logged) -> JudgedLists:
+    """Return the lists with their grades; in a log without grades a clicked document has grade 1."""
+    clicks = logged.clicks
+    if logged.grades is not None:
+        return JudgedLists(clicks.lists, logged.grades)
+    clicked = np.bincount(clicks.rows, weights=clicks.clicks, minlength=clicks.lists.documents) > 0
+    return JudgedLists(clicks.lists, clicked.astype(np.int32))
+
+
+def _on_lists(clicks: Clicks, keep: Bool, lists: Lists) -> Clicks:
+    """Return the clicks on these lists only, where `lists` is `clicks.lists.take(keep)`."""
+    rows, _ = slices(clicks.lists.offsets, np.flatnonzero(keep))
+    place = np.full(clicks.lists.documents, -1, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    owner = np.full(len(clicks), -1, dtype=np.int64)
+    filled = np.diff(clicks.offsets) > 0
+    owner[filled] = place[clicks.rows[clicks.offsets[:-1][filled]]]
+    kept = clicks.take(owner >= 0)
+    return replace(kept, lists=lists, rows=place[kept.rows])
 
 
 def _with_relevant(settings: DataSettings, read: RawData) -> RawData:

@@ -26,7 +26,6 @@ from clickprism.click_models import USERS
 from clickprism.click_models.pbm import PositionUser
 from clickprism.click_models.popularity import PopularityUser, percentiles
 from clickprism.click_models.users import User, adapted
-from clickprism.data.impression_parts import PARTS
 from clickprism.data.items import items_across
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation import plots
@@ -34,7 +33,7 @@ from clickprism.evaluation.compare import Comparison, bounds, number
 from clickprism.evaluation.curves import concentration, position_exposure
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.experiments.compare import check_methods
-from clickprism.experiments.data import Data, data_name, graded, load_data, simulation_settings, with_categories
+from clickprism.experiments.data import PARTS, Data, data_name, graded, load_data, simulation_settings, with_categories
 from clickprism.experiments.results import as_svg, compare_runs, write_experiment
 from clickprism.experiments.settings import FeedbackSettings
 from clickprism.experiments.train import make_method, train_method, true_trust, uses_truth
@@ -337,7 +336,7 @@ class _Loop:
     def __post_init__(self) -> None:
         self.world = _World(self.settings, self.seed)
         first = self.seed == self.settings.seed
-        self.settings = with_categories(self.settings, self.world.data.vocabulary, warn=first)
+        self.settings = with_categories(self.settings, self.world.data.encoding, warn=first)
         self.clicks, self.exposure = np.zeros(self.world.count), np.zeros(self.world.count)
         initial = self.settings.simulation.initial.fit(self.world.dataset.train, seed=self.seed)
         self.scores = {part: initial(getattr(self.world.dataset, part).lists.features) for part in PARTS}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from clickprism.click_models import USERS
+from clickprism.data.click_table import TableSettings
 from clickprism.data.normalise import Kind
 from clickprism.data.recipes import RECIPES
-from clickprism.data.roles import ImpressionSettings
 from clickprism.data.synthetic import SyntheticSettings
 from clickprism.debias import METHODS
 from clickprism.errors import SettingError
@@ -22,7 +22,7 @@ from clickprism.simulation.clicks import SimulationSettings
 from clickprism.training.settings import TrainingSettings
 
 DEFAULT_METHODS = ("labels", "click", "ipw", "dla")
-SOURCES = ("synthetic", "files", "impressions", "log", *RECIPES)
+SOURCES = ("synthetic", "files", "log", *RECIPES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,22 +31,21 @@ class DataSettings:
 
     Attributes:
         source: Kind of data: "synthetic" (generated), "files" (LETOR text, with `train`, `validation` and `test`),
-            "impressions" (a log with one row per result; with `train` alone, it is split), "log" (the folder of an
-            ingested log in `train`, which is split), or the name of a public data set, such as "mq2008" (with
-            `folder`).
+            "log" (any log in `train`, such as a table with one row per result or an ingested log; without `validation`
+            and `test` it is split by queries), or the name of a public data set, such as "mq2008" (with `folder`).
         folder: Folder of the public data set.
         train: File of the training part.
         validation: File of the validation part.
         test: File of the test part.
         fold: Fold of a public data set that has folds.
         normalise: Normalisation of the features; "recipe" is what papers on that data set do, "standard" for
-            impressions, and none for other data. Codes of categories are not normalised.
+            logs, and none for other data. Categories are not normalised.
         drop_without_relevant: Whether to exclude lists without a relevant document, in all parts.
-        names: Encoding of categorical columns of impressions: "codes" for a ranker that embeds them (attention), or
+        names: Encoding of the categories of a table: "codes" for a ranker that embeds them (attention), or
             "indicators", one feature per value, for other rankers (mlp, linear).
         on_error: What to do with broken lines: stop with an error ("raise") or skip them ("quarantine").
         synthetic: Settings of the generated data.
-        impressions: Columns of an impression log.
+        table: Columns of a log that is a table.
     """
 
     source: str = "synthetic"
@@ -60,7 +59,7 @@ class DataSettings:
     names: Literal["codes", "indicators"] = "codes"
     on_error: Literal["raise", "quarantine"] = "raise"
     synthetic: SyntheticSettings = field(default_factory=SyntheticSettings)
-    impressions: ImpressionSettings = field(default_factory=ImpressionSettings)
+    table: TableSettings = field(default_factory=TableSettings)
 
     def __post_init__(self) -> None:
         if self.source not in SOURCES:
@@ -70,8 +69,11 @@ class DataSettings:
         for part in ("train", "validation", "test"):
             if self.source == "files" and getattr(self, part) is None:
                 raise SettingError(part, None, "name a file when data.source is 'files'")
-        if self.source in ("impressions", "log") and self.train is None:
-            raise SettingError("train", None, f"name a log when data.source is {self.source!r}")
+        if self.source == "log" and self.train is None:
+            raise SettingError("train", None, "name a log when data.source is 'log'")
+        if self.source == "log" and (self.validation is None) != (self.test is None):
+            part = "validation" if self.validation is None else "test"
+            raise SettingError(part, None, "be given with the other, or neither")
 
 
 @dataclass(frozen=True, kw_only=True)

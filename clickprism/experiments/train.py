@@ -40,6 +40,7 @@ from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simul
 
 LEAST_OBSERVATION = 1e-3
 SETTINGS, MODEL, RUN, CHECKPOINT = "settings.toml", "model", "run.json", "checkpoint.safetensors"
+ENCODING = "encoding.json"  # how the columns of a table became the features
 SAMPLED: Final = 1 << 26  # bytes of features that a fingerprint reads
 ENDS: Final = {"epochs": "all epochs", "patience": "no improvement", "interrupted": "interrupted"}
 
@@ -117,9 +118,9 @@ def train_ranker(
 ) -> Trained:
     """Train one method with the first seed of the settings, and save the model with its normaliser.
 
-    The folder gets model/, metrics.jsonl, run.json, settings.toml (which names a file of simulated clicks in a comment)
-    and a checkpoint. If several processes train together (`torchrun`), the first one writes. In a log without grades
-    the epoch is chosen by held-out clicks.
+    The folder gets model/, metrics.jsonl, run.json, settings.toml (which names a file of simulated clicks in a
+    comment), encoding.json (how the columns of a table became the features) and a checkpoint. If several processes
+    train together (`torchrun`), the first one writes. In a log without grades the epoch is chosen by held-out clicks.
 
     Args:
         settings: Settings of the experiment.
@@ -141,9 +142,9 @@ def train_ranker(
     data = load_data(settings.data)
     settings = _without_grades(settings, data)
     text = to_toml(resolved(replace(settings, runs=1), methods=[method]))
-    settings = with_categories(settings, data.vocabulary)
+    settings = with_categories(settings, data.encoding)
     if not data.dataset.train.lists.features.shape[1]:
-        remedy = "Add columns with features, or use the item as one: data.impressions.categorical = item_id"
+        remedy = "Add columns with features, or use the item as one: --data.table.features item_id"
         raise DataError("there is nothing to learn from: the documents have no features", remedy=remedy)
     log = _log(settings, method, data, clicks=clicks, held_out=held_out)
     if first:
@@ -168,6 +169,8 @@ def train_ranker(
     truth = true_curve(fitted.model.method, log.observation, trust)
     if first:
         fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
+        if data.encoding is not None:
+            data.encoding.save(out / ENCODING)
         record_run(
             settings,
             data,
@@ -411,7 +414,7 @@ def record_run(
         {name: float(value) for name, value in metrics.items() if value is not None and np.isfinite(value)},
         () if observation is None else tuple(np.asarray(observation, np.float64).tolist()),
         () if truth is None else tuple(np.asarray(truth, np.float64).tolist()),
-        () if data.vocabulary is None else tuple(data.vocabulary.columns),
+        () if data.log is None else data.log.names,
     )
     write_file(folder / RUN, to_json(record) + "\n")
 

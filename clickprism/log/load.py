@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from clickprism._util.grouping import same_lists
 from clickprism.data.logged import Logged
-from clickprism.data.sessions import LARGEST, SessionLog
+from clickprism.data.sessions import SessionLog
+from clickprism.data.tables import text_array
 from clickprism.errors import DataError
 from clickprism.log.features.partials import PAIR, counting
 from clickprism.log.schema import EVENTS, SESSIONS, conform
@@ -145,14 +146,7 @@ def numbered(column: pa.ChunkedArray) -> tuple[Int64, Any]:
 
 def texts(values: Any) -> Text:
     """Ids of an Arrow array as a vector, in which each takes as much as the longest; refused if they fill memory."""
-    longest = pc.max(pc.utf8_length(values)).as_py() or 1
-    if 4 * longest * len(values) > LARGEST:
-        raise DataError(
-            f"the ids are too large for memory: {len(values):,} of them, the longest of {longest:,} characters",
-            remedy="Choose fewer days",
-        )
-    made: Text = np.array(values.to_pylist(), dtype=np.str_)
-    return made
+    return text_array(values.to_pylist(), what="the column of ids")
 
 
 LAST: Final = """

@@ -6,7 +6,8 @@ log, a session file, a simulated log.
 
 from __future__ import annotations
 
-import gzip
+import io
+import json
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +19,15 @@ import numpy as np
 
 from clickprism.data.click_table import (
     NAMES,
-    OTHERS,
+    NO_TABLE,
     ColumnNames,
     Columns,
-    parse_outcome,
+    TableSettings,
     read_click_table,
 )
 from clickprism.data.clicks import load_clicks
-from clickprism.data.frames import is_database, is_frame, is_table, read_source, to_arrow
+from clickprism.data.encoding import Encoding
+from clickprism.data.frames import JSON, is_database, is_frame, is_table, read_source, to_arrow
 from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
@@ -38,55 +40,8 @@ from clickprism.types import Bool, Clicks, Int64, Lists, Text
 Source: TypeAlias = Any
 """A frame, a path, the URL of a database, or a log that was read."""
 EVENTS: Final = (".json", ".jsonl", ".ndjson")
+EVENT_FIELDS: Final = {"kind", "event", "event_id", "action", "action_name", "features", "fields"}  # of no flat table
 PACKED: Final = (".gz", ".zst")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableSettings:
-    """Which column of a table holds what, for logs that are tables: CSV, Parquet, databases.
-
-    Attributes:
-        map: Role and column of a table, such as position=rank; may be repeated. The roles are query, document,
-            position, click, search, time, user, randomised, shown, ranker and page; any other name is an outcome. A
-            role that is not given is looked for among the usual names.
-        query: SQL query to a database, such as "select * from clicks". CSV and Parquet files are the table `log` in it.
-        features: Column of a table that is a feature; may be repeated. By default all columns without a role.
-        ignore: Column of a table that is not a feature; may be repeated.
-        categorical: Feature of a table that is a category though it looks like a number; may be repeated.
-    """
-
-    map: tuple[str, ...] = ()
-    query: str | None = None
-    features: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for each in self.map:
-            role, _, column = each.partition("=")
-            if not role or not column:
-                raise SettingError("map", each, "be a role and a column, such as position=rank")
-
-    def __bool__(self) -> bool:
-        return self != TableSettings()
-
-    def columns(self, outcome: str = "click") -> Columns:
-        """Return the columns; names in the outcome that are not mapped are columns of the same name."""
-        given = dict(each.split("=", 1) for each in self.map)
-        outcomes = {name: column for name, column in given.items() if name not in NAMES}
-        outcomes |= {name: name for name in parse_outcome(outcome) if name != "click" and name not in outcomes}
-        return Columns.of(
-            {
-                **{role: column for role, column in given.items() if role in NAMES},
-                "features": self.features or OTHERS,
-                "ignore": self.ignore,
-                "categorical": self.categorical,
-                "outcomes": outcomes,
-            }
-        )
-
-
-NO_TABLE: Final = TableSettings()
 
 
 def open_source(
@@ -130,9 +85,10 @@ def read_log(source: Source, *, note: Callable[[str], None] | None = None, **col
         source: The log.
         note: Called with messages about the progress.
         columns: Which column of a table holds what (`query`, `document`, `position`, `click`, `search`, `time`, `user`,
-            `randomised`, `shown`, `ranker`, `page`), which columns are `features` (names, or "all others") and which of
-            those are `categorical`, which are `outcomes`, and the query to a database (`sql`). A role without a name is
-            looked for among the usual names. `notes` of the result says what was assumed.
+            `randomised`, `shown`, `ranker`, `page`, `seen`, `grade`, `weight`), which columns are `features` (names, or
+            "all others") and which of those are `categorical`, which are `outcomes`, and the query to a database
+            (`sql`). A role without a name is looked for among the usual names. `notes` of the result says what was
+            assumed.
 
     >>> rows = {"q": ["cat"] * 4, "sku": ["a", "b", "b", "a"], "rank": [1, 2, 1, 2], "clicked": [0, 1, 1, 0]}
     >>> log = read_log(rows, query="q", document="sku", position="rank", click="clicked")
@@ -184,10 +140,12 @@ def read_ubi_log(files: Sequence[Path], columns: Columns, *, source: str) -> Log
     return replace(logged, account=account, notes=(*ubi.notes, *logged.notes))
 
 
-def read_click_source(source: str, columns: Columns, *, sql: str | None = None) -> Logged:
+def read_click_source(
+    source: str, columns: Columns, *, sql: str | None = None, encoding: Encoding | None = None
+) -> Logged:
     """Read files or a query with one row for each result; lines that are no rows are counted."""
-    read = read_source(source, sql=sql)
-    logged = read_click_table(read.table, columns, source=source)
+    read = read_source(source, sql=sql, text=columns.is_id)
+    logged = read_click_table(read.table, columns, source=source, encoding=encoding)
     if not read.broken:
         return logged
     account = {**logged.account, "lines not used, another number of fields": read.broken}
@@ -200,9 +158,21 @@ def is_click_table(source: str) -> bool:
     path = Path(source)
     if path.is_dir() and (path / "log.toml").exists():
         return False
+    if path.is_file() and source.lower().endswith(JSON):
+        return _is_json_table(path)
     if not is_table(source):
         return False
     return path.is_dir() or not path.exists() or not {"documents", "clicks"} <= set(_first_line(path))
+
+
+def _is_json_table(path: Path) -> bool:
+    """Return whether JSON lines are rows of a table: they name a document and a click, and are no kind of event."""
+    try:
+        row = json.loads(_first_text(path))
+    except ValueError:
+        return False
+    names = {str(name).lower() for name in row} if isinstance(row, dict) else set()
+    return bool(names & {*NAMES["document"]} and names & {*NAMES["click"]} and not names & EVENT_FIELDS)
 
 
 def is_events(path: Path) -> bool:
@@ -235,12 +205,19 @@ def _first_line(path: Path) -> list[str]:
     """Return the names in the first line of a text file; none of another file."""
     if path.suffix not in (".csv", ".tsv", ".txt", *PACKED):
         return []
+    line = _first_text(path)
+    return line.split("\t" if "\t" in line else ",")
+
+
+def _first_text(path: Path) -> str:
+    """Return the first line of a text file, compressed or not."""
+    import pyarrow as pa
+
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            line = stream.readline(1 << 20).decode(errors="replace").strip()
+        with pa.input_stream(str(path), compression="detect") as raw, io.BufferedReader(raw) as stream:
+            return stream.readline(1 << 20).decode("utf-8-sig", "replace").strip()
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
-    return line.split("\t" if "\t" in line else ",")
 
 
 def _refuse(columns: dict[str, Any], sql: str | None, why: str) -> None:

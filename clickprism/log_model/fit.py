@@ -31,6 +31,7 @@ MOST_STEPS: Final = 100
 LONGEST: Final = 2.0  # step of one parameter
 SURE: Final = 2.0  # standard errors by which a part must improve the held-out log-likelihood
 ROUNDS: Final = 30  # of expectation maximisation for trust
+CLOSE: Final = 1e-4  # change of every parameter at which these end
 FEWEST: Final = 10  # clicks that a fit needs
 SAMPLE: Final = 200_000  # cells from which the form is chosen; all are used for the fit
 FOLDS: Final = 5
@@ -75,7 +76,6 @@ class Fit:
         value: Loss and derivatives at the parameters.
         steps: Newton steps that were taken.
         names: What the parameters are.
-        bonus: Log-likelihood of splitting clicks between trust and relevance, [queries]; 0 without trust.
         curve_covariance: Covariance of the curve if `shape.refine` found it, [positions - 1, positions - 1].
     """
 
@@ -86,7 +86,6 @@ class Fit:
     value: Value
     steps: int
     names: tuple[str, ...]
-    bonus: Float64 | float = 0.0
     curve_covariance: Float64 | None = None
 
     @cached_property
@@ -98,16 +97,17 @@ class Fit:
     def held_out(self) -> Float64:
         """Return the held-out log-likelihood of each query, [queries]."""
         cost = np.einsum("qi,ij,qj->q", self.value.scores, self.inverse, self.value.scores, optimize=True)
-        return np.asarray(self.value.by_query + self.bonus - cost)
+        return np.asarray(self.value.by_query - cost)
 
     @cached_property
     def covariance(self) -> Float64:
-        """Return the covariance of the parameters, clustered by query: H^-1 (sum of s s') H^-1.
+        """Return the covariance of the parameters, clustered by query: H^-1 (sum of s s' + P) H^-1.
 
-        Few queries do not tell how much the parameters vary: H^-1 is added then.
+        P, the precision of the prior, stands for the bias of parameters that are not at their prior mean. Few queries
+        do not tell how much the parameters vary: H^-1 is added then.
         """
         scores, queries = self.value.scores, len(self.value.scores)
-        spread = scores.T @ scores * (queries / max(queries - 1, 1))
+        spread = scores.T @ scores * (queries / max(queries - 1, 1)) + self.problem.precision
         few = self.inverse if queries < 2 * len(self.theta) else 0.0
         own = np.asarray(self.inverse @ spread @ self.inverse + few)
         if self.curve_covariance is None:
@@ -297,32 +297,23 @@ def trust_gamma(position: Int64) -> Float64:
 
 
 def _fit_trust(problem: Problem, form: Form, given: Covariates, theta: Float64, names: tuple[str, ...]) -> Fit:
-    """Fit a form with trust: clicks are split between trust and relevance by expectation maximisation."""
-    counts = problem.counts
+    """Fit a form with trust of a known size: its clicks are split from the others by expectation maximisation.
+
+    kappa is not estimated by this: the bound of the likelihood prefers no trust, since it ignores that the relevance of
+    a pair is uncertain. Documents shown at several positions identify kappa (`trust.estimate_trust`).
+    """
+    counts, kappa = problem.counts, given.kappa
     gamma = trust_gamma(counts.position)
     theta, value, steps = solve(problem, theta, scores=False)
-    kappa, split = 0.02, np.full(len(counts.pair), 0.9)
     for _ in range(ROUNDS):
-        mean, total = _relevance_log_mean(problem, theta, value), Fit(form, problem, given, theta, value, 0, names)
-        relevant = np.exp(mean)[counts.pair]
-        split = relevant / (relevant + kappa * gamma)
-        clicks = counts.clicks * (1 - split)
-        exposed = _cell_exposure(total)
-        new = float((clicks * problem.scale[counts.pair]).sum() / (gamma * exposed * problem.scale[counts.pair]).sum())
-        done, kappa = abs(new - kappa) < 1e-4 * kappa + 1e-6, new
-        problem = replace(problem, trust=Trust(kappa, gamma, clicks))
+        relevant = np.exp(_relevance_log_mean(problem, theta, value))[counts.pair]
+        clicks = counts.clicks * kappa * gamma / (relevant + kappa * gamma)
+        problem, before = replace(problem, trust=Trust(kappa, gamma, clicks)), theta
         theta, value, more = solve(problem, theta, scores=False)
         steps += more
-        if done:
+        if np.abs(theta - before).max() < CLOSE:
             break
-    value = problem.evaluate(theta, hessian=True, scores=True)
-    by_trust, safe = counts.clicks * (1 - split), np.clip(split, 1e-12, 1 - 1e-12)
-    bonus = by_trust * np.log(kappa * gamma + 1e-300) - counts.clicks * (
-        split * np.log(safe) + (1 - split) * np.log(1 - safe)
-    )
-    per_query = np.bincount(counts.query, weights=counts.by_pair(bonus) * problem.scale, minlength=counts.queries)
-    bonuses = per_query.astype(np.float64) - 1.0 / counts.queries
-    return Fit(form, problem, given, theta, value, steps, names, bonuses)
+    return Fit(form, problem, given, theta, problem.evaluate(theta, hessian=True, scores=True), steps, names)
 
 
 def _relevance_log_mean(problem: Problem, theta: Float64, value: Value) -> Float64:
@@ -334,17 +325,6 @@ def _relevance_log_mean(problem: Problem, theta: Float64, value: Value) -> Float
         exposure = counts.by_pair(problem.impressions * np.exp(np.clip(step * linear, LOWEST, HIGHEST)))
         shape, rate = problem.strengths(theta, problem.prior_mean(theta, shift=shift))
         total += weight[counts.query] * (digamma(problem.relevant_clicks + shape) - np.log(exposure + rate))
-    return total
-
-
-def _cell_exposure(fit: Fit) -> Float64:
-    """Return the expected number of observed impressions of each cell, [cells]."""
-    counts, linear = fit.problem.counts, fit.problem.log_observation(fit.theta)
-    total = np.zeros(len(counts.pair))
-    for step, weight in zip(fit.problem.steps(fit.theta), fit.value.nodes, strict=True):
-        total += (
-            weight[counts.query][counts.pair] * counts.impressions * np.exp(np.clip(step * linear, LOWEST, HIGHEST))
-        )
     return total
 
 
@@ -408,11 +388,11 @@ def choose(
 
     Args:
         counts: Counts of the log.
-        try_parts: Parts beyond the prior and the steepness to try: context, coupling, popularity, trust.
+        try_parts: Parts beyond the prior and the steepness to try: context, coupling, popularity.
         imputation: Imputed relevance of each pair, [pairs].
         offset: Fixed log observation of each cell, for given propensities.
-        feedback: Whether the engine reacts to clicks. If it does, or may, coupling and trust are tested but not used:
-            positions that follow clicks leave a trace like theirs.
+        feedback: Whether the engine reacts to clicks. If it does, or may, coupling is tested but not used: positions
+            that follow clicks leave a trace like it.
         progress: Called with the name of each part.
         seed: Random seed of the folds of trees, and of the sample on which forms are compared.
     """
@@ -523,8 +503,6 @@ class _Search:
             "context": len(counts.contexts) < 2,
             "browsing": counts.last_click is None,
             "queries": counts.queries < 2 or not self.best.form.curve,
-            # queries of different steepness leave a trace like trust; correcting for it ranks worse (docs/research)
-            "trust": self.best.form.steepness or not self.best.form.curve,
         }
         if lacking.get(name, False) or counts.positions < 2:
             return
@@ -547,7 +525,7 @@ class _Search:
             self._standardise(self.best)
         form = before.form
         if form.features == "trees":
-            trees = self._trees(self.fit(replace(form, features="linear", trust=False), before))
+            trees = self._trees(self.fit(replace(form, features="linear"), before))
             form = form if trees is not None else replace(form, features="linear")
             self.given = replace(self.given, trees=np.zeros(0) if trees is None else trees)
         if form.coupling or form.popularity:

@@ -24,17 +24,19 @@ do not change the likelihood: given what was shown, clicks depend on g_d and o_d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
-from scipy.sparse import csr_array, hstack
-from scipy.special import digamma, expit, gammaln, polygamma
+from scipy.sparse import csr_array
+from scipy.special import expit
 
+from clickprism._util.compiled import compiled
 from clickprism.log_model.counts import LogCounts
-from clickprism.types import Float64
+from clickprism.types import Float64, Int64
 
 NODES: Final = 7  # of the quadrature over the steepness of a query
 ENOUGH: Final = 200.0  # clicks on a pair beyond which more of them count less: no model is exactly right
@@ -141,15 +143,24 @@ class Problem:
     @cached_property
     def relevant_clicks(self) -> Float64:
         """Return the scaled clicks of each pair that are not due to trust, [pairs]."""
+        return np.maximum(self.counts.by_pair(self.relevant_cell_clicks), 0.0)
+
+    @property
+    def relevant_cell_clicks(self) -> Float64:
+        """Return the scaled clicks of each cell that are not due to trust, [cells]."""
         by_trust = 0.0 if self.trust is None else self.trust.clicks * self.scale[self.counts.pair]
-        return np.maximum(self.counts.by_pair(self.clicks - by_trust), 0.0)
+        return np.asarray(self.clicks - by_trust)
 
     @cached_property
-    def _pairs(self) -> csr_array:
-        """Return the matrix that adds up cells by pair, [pairs, cells]."""
-        cells = len(self.counts.pair)
-        starts = np.searchsorted(self.counts.pair, np.arange(len(self.counts) + 1))
-        return csr_array((np.ones(cells), np.arange(cells), starts), shape=(len(self.counts), cells))
+    def _starts(self) -> Int64:
+        """Return where the entries of X of each pair start, and their number, [pairs + 1]."""
+        cells = np.searchsorted(self.counts.pair, np.arange(len(self.counts) + 1))
+        return np.asarray(self.design.indptr[cells], dtype=np.int64)
+
+    @cached_property
+    def _cell_of(self) -> Int64:
+        """Return the cell of each entry of X, [entries]."""
+        return np.repeat(np.arange(len(self.counts.pair)), np.diff(self.design.indptr))
 
     @cached_property
     def _queries(self) -> csr_array:
@@ -185,21 +196,21 @@ class Problem:
             return np.asarray(own)
         return np.concatenate([own, self.coupled.T @ self.counts.by_pair(self.base * values)])
 
-    def _by_pair(self, values: Float64, columns: Any) -> tuple[csr_array, Float64]:
-        """Return the sums over each pair of values times sparse columns, and of values times the base."""
-        sparse = csr_array(self._pairs @ columns.multiply(values[:, None]).tocsr())
+    def exposure_columns(self, values: Float64) -> tuple[csr_array, Float64]:
+        """Return the sums over each pair of values of cells times X, and times the base of the coupling.
+
+        Several entries of the matrix may be for one column of X; they add up.
+        """
+        entries = self.design.data * values[self._cell_of]
+        shape = (len(self.counts), self.design.shape[1])
         base = np.zeros(0) if self.base is None else self.counts.by_pair(self.base * values)
-        return sparse, base
+        return csr_array((entries, self.design.indices, self._starts), shape=shape), base
 
     def prior_mean(self, theta: Float64, prior: Float64 | None = None, *, shift: float = 0.0) -> Float64:
         """Return m of each pair, [pairs]; `shift` is sigma z of a node, if queries differ in their level."""
         columns = self.prior if prior is None else prior
         odds = columns @ theta[self.size - columns.shape[1] :] + (shift if self.level else 0.0)
         return np.asarray(np.clip(expit(odds), EDGE, 1 - EDGE))
-
-    def exposure_columns(self, exposure: Float64) -> tuple[csr_array, Float64]:
-        """Return the sums over each pair of exposure times the design's columns, and times the base of the coupling."""
-        return self._by_pair(exposure, self.design)
 
     def strengths(self, theta: Float64, mean: Float64) -> tuple[Float64, Float64]:
         """Return shape and rate of the Gamma prior of each pair with these prior means, [pairs] each."""
@@ -265,7 +276,8 @@ class Problem:
         exposure = self.impressions * np.exp(logs)
         total = counts.by_pair(exposure)
         value = counts.by_pair(self.clicks * logs) - (clicked + shape) * np.log(total + rate)
-        value += gammaln(clicked + shape) - gammaln(shape) + shape * np.log(rate)
+        log_gammas, digammas, trigammas = gamma_differences(clicked, shape)
+        value += log_gammas + shape * np.log(rate)
         ratio = (clicked + shape) / (total + rate)
         flow = ratio[counts.pair] * exposure
         if self.trust is not None:
@@ -273,23 +285,27 @@ class Problem:
             value -= counts.by_pair(extra)
             flow = flow + extra
         pull = np.where(inside, self.clicks - flow, 0.0)
-        by_shape = shape * (digamma(clicked + shape) - digamma(shape) + np.log(rate) - np.log(total + rate))
+        by_shape = shape * (digammas + np.log(rate) - np.log(total + rate))
         by_rate = shape - rate * ratio
         # derivatives of log shape and log rate by the prior's logit
         up, down = (0.0 * mean, mean - 1) if self.proportional else (1 - mean, 0.0 * mean)
         to_prior = up * by_shape + down * by_rate
         return _Node(
             step, shift, mean, shape, rate, logs, inside * exposure, inside * flow, total, ratio, value, pull, by_shape,
-            by_rate, up, down, to_prior,
+            by_rate, up, down, to_prior, trigammas,
         )  # fmt: skip
 
     def _scores(self, node: _Node) -> Float64:
         """Return the gradient of the log-likelihood of each query at one node, [queries, parameters]."""
         start, columns = self.size - self.prior.shape[1], self.design.shape[1]
         result = np.zeros((self.counts.queries, self.size))
-        sparse, base = self._by_pair(node.step * node.pull, self.design)
-        result[:, :columns] = (self._queries @ sparse).toarray()
-        if self.coupled is not None:
+        pull = node.step * node.pull
+        key = self.counts.query[self.counts.pair[self._cell_of]] * columns + self.design.indices
+        entries = self.design.data * pull[self._cell_of]
+        sums = np.bincount(key, weights=entries, minlength=self.counts.queries * columns)
+        result[:, :columns] = sums.reshape(self.counts.queries, columns)
+        if self.coupled is not None and self.base is not None:
+            base = self.counts.by_pair(self.base * pull)
             result[:, columns : self.own] = self._queries @ (self.coupled * base[:, None])
         result[:, self.own] = self._queries @ (node.by_shape + node.by_rate)
         if self.steepness:
@@ -300,49 +316,42 @@ class Problem:
         return result
 
     def _gram(
-        self, columns: Any, step: float, flow: Float64, exposure: Float64, shared: Float64
+        self, step: float, flow: Float64, exposure: Float64, shared: Float64, slope: Float64 | None
     ) -> tuple[Float64, Callable[[Float64], Float64]]:
         """Return the second derivatives by the observation parameters, log sigma last, and a product with exposure.
 
-        The columns are sparse ones (positions, contexts, log sigma) and those of the coupling, which are a feature of
-        the pair times the base of the cell, so that sums over the cells of a pair suffice.
+        The columns are sparse ones (positions, contexts), those of the coupling, which are a feature of the pair times
+        the base of the cell, so that sums over the cells of a pair suffice, and log sigma if `slope`, the derivative of
+        log o by it, is given.
         """
-        sparse, base = self._by_pair(exposure, columns)
-        block = -(columns.T @ columns.multiply(flow[:, None]).tocsr()).toarray()
-        block += (sparse.T @ sparse.multiply(shared[:, None]).tocsr()).toarray()
-        if self.coupled is None or self.base is None:
-            return np.asarray(block), lambda values: np.asarray(sparse.T @ values)
-        coupled, plain = self.coupled, self.design.shape[1]
-        crossed, _ = self._by_pair(flow * self.base, columns)
-        side = step * (-(crossed.T @ coupled) + sparse.T @ (coupled * (shared * base)[:, None]))
-        weight = step**2 * (shared * base**2 - self.counts.by_pair(flow * self.base**2))
-        low = (coupled * weight[:, None]).T @ coupled
-        # order: sparse columns of the design, coupling, log sigma
-        first, last = np.arange(plain), np.arange(plain, len(block))
-        result = np.block(
-            [
-                [block[np.ix_(first, first)], side[first], block[np.ix_(first, last)]],
-                [side[first].T, low, side[last].T],
-                [block[np.ix_(last, first)], side[last], block[np.ix_(last, last)]],
-            ]
-        )
-
-        def moved(values: Float64) -> Float64:
-            top = np.asarray(sparse.T @ values)
-            scaled = values * base if values.ndim == 1 else values * base[:, None]
-            return np.concatenate([top[:plain], step * (coupled.T @ scaled), top[plain:]])
-
-        return np.asarray(result), moved
+        by_pair, plain = self.counts.by_pair, self.design.shape[1]
+        sparse, base = self.exposure_columns(step * exposure)
+        indices = self.design.indices.astype(np.int64, copy=False)
+        block = _products(self._starts, indices, sparse.data, shared, plain)
+        block -= step**2 * _products(self.design.indptr.astype(np.int64), indices, self.design.data, flow, plain)
+        parts: list[Callable[[Float64], Float64]] = [lambda values: np.asarray(sparse.T @ values)]
+        if self.coupled is not None and self.base is not None:
+            coupled, base_values = self.coupled, self.base
+            crossed = step**2 * self.exposure_columns(flow * base_values)[0]
+            side = -(crossed.T @ coupled) + sparse.T @ (coupled * (shared * base)[:, None])
+            weight = shared * base**2 - step**2 * by_pair(flow * base_values**2)
+            block = np.block([[block, side], [side.T, (coupled * weight[:, None]).T @ coupled]])
+            parts.append(lambda values: coupled.T @ (values.T * base).T)
+        if slope is not None:
+            own = by_pair(exposure * slope)
+            edge = np.concatenate([part(shared * own) for part in parts]) - step * self._transposed(flow * slope)
+            corner = float(shared @ own**2) - float(flow @ slope**2)
+            block = np.block([[block, edge[:, None]], [edge[None, :], np.array([[corner]])]])
+            parts.append(lambda values: np.atleast_1d(own @ values) if values.ndim == 1 else (own @ values)[None, :])
+        return np.asarray(block), lambda values: np.concatenate([part(values) for part in parts])
 
     def _curvature(self, matrix: Float64, node: _Node, weight: Float64, weighted: Float64) -> Float64:
         """Subtract the second derivatives at one node from `matrix`; return those by the prior's logit, [pairs]."""
         counts, own, start = self.counts, self.own, self.size - self.prior.shape[1]
-        columns: Any = self.design * node.step
-        if self.steepness:
-            columns = csr_array(hstack([columns, csr_array((node.shift * node.logs)[:, None])], format="csr"))
         shared = weight / (node.total + node.rate)
         flow = weight[counts.pair] * node.flow
-        block, moved = self._gram(columns, node.step, flow, node.exposure, shared * node.ratio)
+        slope = node.shift * node.logs if self.steepness else None
+        block, moved = self._gram(node.step, flow, node.exposure, shared * node.ratio, slope)
         to_k = -moved(shared * node.by_rate)
         lean = shared * (node.up * node.shape - node.down * node.rate * node.ratio)
         to_prior = -moved(self.prior * lean[:, None])
@@ -357,9 +366,8 @@ class Problem:
         matrix[own, where] -= to_k
         matrix[np.ix_(where, range(start, self.size))] -= to_prior
         matrix[np.ix_(range(start, self.size), where)] -= to_prior.T
-        trigamma = polygamma(1, self.relevant_clicks + node.shape) - polygamma(1, node.shape)
         seen = node.total / (node.total + node.rate)
-        twice, mixed = node.by_shape + node.shape**2 * trigamma, node.shape * seen
+        twice, mixed = node.by_shape + node.shape**2 * node.trigammas, node.shape * seen
         last_part = -node.rate * node.ratio * seen
         matrix[own, own] -= float(weight @ (twice + 2 * mixed + last_part))
         by_k = weight * (node.up * (twice + mixed) + node.down * (mixed + last_part))
@@ -400,3 +408,42 @@ class _Node(NamedTuple):
     up: Float64
     down: Float64
     to_prior: Float64
+    trigammas: Float64
+
+
+@compiled
+def gamma_differences(clicks: Float64, shape: Float64) -> tuple[Float64, Float64, Float64]:
+    """Return log Gamma(C + s) - log Gamma(s) of each pair, and its first two derivatives by s; most pairs have C = 0.
+
+    The derivatives are sums of 1 / x and 1 / x^2 up to where the asymptotic series hold (Abramowitz and Stegun 1964,
+    6.3.18 and 6.4.12).
+    """
+    result = np.zeros((3, len(clicks)))
+    for pair in range(len(clicks)):
+        if clicks[pair] <= 0:
+            continue
+        for sign, given in ((1.0, clicks[pair] + shape[pair]), (-1.0, shape[pair])):
+            x = given
+            result[0, pair] += sign * math.lgamma(x)
+            while x < 8.0:
+                result[1, pair] -= sign / x
+                result[2, pair] += sign / x**2
+                x += 1.0
+            y = 1 / x**2
+            first = y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y / 132))))
+            second = 1 / 6 - y * (1 / 30 - y * (1 / 42 - y * (1 / 30 - y * 5 / 66)))
+            result[1, pair] += sign * (math.log(x) - 0.5 / x - first)
+            result[2, pair] += sign * (1 / x + 0.5 * y + second * y / x)
+    return result[0], result[1], result[2]
+
+
+@compiled
+def _products(starts: Int64, columns: Int64, values: Float64, weights: Float64, size: int) -> Float64:
+    """Return A' diag(weights) A for a sparse A with entries by row, [size, size]; entries of one column add up."""
+    result = np.zeros((size, size))
+    for row in range(len(weights)):
+        for one in range(starts[row], starts[row + 1]):
+            value = weights[row] * values[one]
+            for other in range(starts[row], starts[row + 1]):
+                result[columns[one], columns[other]] += value * values[other]
+    return result

@@ -51,14 +51,13 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     pairs = _Pairs(starts, counts.query, table, problem.steps(fit.theta), np.ascontiguousarray(nodes.T), means, rates)
     factor = _correction(pairs)
     value, lower, upper, _ = pairs.integrate(factor, tail)
-    rate = factor * problem.strengths(fit.theta, mean)[1]
+    exposure, rate = fit.exposure, factor * problem.strengths(fit.theta, mean)[1]
     shared = _shared_error(fit, columns, mean, rate)
     reach = norm.isf(tail) * shared
     with np.errstate(divide="ignore"):
         middle, low, high = (np.log(np.clip(each, 1e-12, 1 - 1e-12)) for each in (value, lower, upper))
     lower = np.exp(middle - np.hypot(np.maximum(middle - low, 0.0), reach))
     upper = np.minimum(np.exp(middle + np.hypot(np.maximum(high - middle, 0.0), reach)), 1.0)
-    exposure = fit.exposure
     share = exposure / (exposure + rate)
     found = Relevance(
         rows=counts.rows,
@@ -268,19 +267,17 @@ def _densities(pairs: _Pairs, pair: int, node: int, grid: Float64, density: Floa
     mean, rate = pairs.means[kind, pair], pairs.rates[kind, pair]
     shape, against = rate * mean, rate * (1 - mean)
     constant = math.lgamma(shape + against) - math.lgamma(shape) - math.lgamma(against)
-    best = -1e300
     for point in range(POINTS):
-        g = grid[0, point]
-        log_density = constant + shape * grid[1, point] + against * np.log1p(-g)
-        for cell in range(pairs.starts[pair], pairs.starts[pair + 1]):
-            seen = np.exp(min(pairs.steps[node] * linear[cell], HIGHEST))
-            chance = min(max(seen * (g + trust[cell]), 1e-300), 0.999999)
+        density[point] = constant + shape * grid[1, point] + against * np.log1p(-grid[0, point])
+    for cell in range(pairs.starts[pair], pairs.starts[pair + 1]):
+        seen, missed = np.exp(min(pairs.steps[node] * linear[cell], HIGHEST)), shown[cell] - clicks[cell]
+        for point in range(POINTS):
+            chance = min(max(seen * (grid[0, point] + trust[cell]), 1e-300), 0.999999)
             if clicks[cell] > 0:
-                log_density += clicks[cell] * np.log(chance)
-            if shown[cell] > clicks[cell]:
-                log_density += (shown[cell] - clicks[cell]) * np.log1p(-chance)
-        density[point] = log_density
-        best = max(best, log_density)
+                density[point] += clicks[cell] * np.log(chance)
+            if missed > 0:
+                density[point] += missed * np.log1p(-chance)
+    best = density.max()
     for point in range(POINTS):
         density[point] = np.exp(density[point] - best)
     return float(best)

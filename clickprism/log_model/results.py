@@ -1,17 +1,44 @@
-"""What a fitted model of a log says: curve, tests, links between positions, goodness of fit, relevance of each pair."""
+"""What a fitted model of a log says: curve, tests, links between positions, goodness of fit, relevance of each pair.
+
+Click parameters are the click probability at each position as a line in that at position 1:
+
+    P(click at k) = alpha_k c_1 + beta_k,    alpha_1 = 1,  beta_1 = 0
+
+c_1 is the click probability of the document at position 1, the part of relevance that clicks identify. Trust bias has
+P(click at k) = theta_k (plus_k gamma + minus_k (1 - gamma)) = a_k gamma + b_k (Agarwal et al. 2019), which gives
+alpha_k = a_k / a_1 and beta_k = b_k - b_1 a_k / a_1; beta may be below 0. Clicks identify alpha and beta, but not the
+level, a_1 and b_1: gamma and any s gamma + t explain the same clicks. With an assumed level, gamma = (c_1 - b_1) / a_1.
+The order of documents does not depend on it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Final, Literal, TypeAlias, final
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, final
 
 import numpy as np
 
+from clickprism._util.files import read_json, write_file
+from clickprism._util.tables import to_plain
+from clickprism.errors import DataError
 from clickprism.types import Bool, Float64, Int64, Text, check
 
 Verdict: TypeAlias = Literal["present", "absent", "inconclusive"]
 Identified: TypeAlias = Literal["views", "randomised", "documents", "features", "not identified"]
 CLOSE: Final = 0.1  # relative difference of two curves that does not matter
+FORMAT: Final = "clickprism parameters 1"
+ENDS: Final = ("alpha_lower", "alpha_upper", "beta_lower", "beta_upper")
+NOT_LEVEL: Final = (
+    "clicks do not identify the level of relevance: it is measured as c_1, the click probability at position 1 "
+    "(alpha_1 = 1, beta_1 = 0); theta, eps+ and eps- need an assumed level"
+)
+REMEDY: Final = "Create the file again with: clickprism bias trust LOG --out FILE"
+CURVE_REMEDY: Final = (
+    "Write one number for each position, position 1 first: one a line, or a JSON list such as [1, 0.6, 0.4]"
+)
 
 
 @final
@@ -287,3 +314,223 @@ def p_text(value: float) -> str:
     ('p = 0.031', 'p < 0.0001')
     """
     return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
+
+
+def _unknown() -> Float64:
+    return np.zeros(0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClickParameters:
+    """Slope and intercept of the click probability at each position in c_1, the click probability at position 1.
+
+    Attributes:
+        alpha: Slopes, 1 at position 1, [positions].
+        beta: Intercepts, 0 at position 1, [positions].
+        theta: Mean observation at each position, [positions]; None if it is neither known nor assumed.
+        alpha_lower: Lower ends of the intervals of alpha, nan where unknown, [positions].
+        alpha_upper: Upper ends, [positions].
+        beta_lower: Lower ends of the intervals of beta, [positions].
+        beta_upper: Upper ends, [positions].
+        confidence: Confidence level of the intervals.
+        source: Where the parameters come from: "log model" or "given".
+        notes: What is assumed, and what the log does not identify.
+
+    >>> ClickParameters(np.array([1.0, 0.5]), np.array([0.0, -0.1])).click_rates(np.array([0.6]))
+    array([[0.6, 0.2]])
+    """
+
+    alpha: Float64
+    beta: Float64
+    theta: Float64 | None = None
+    alpha_lower: Float64 = field(default_factory=_unknown)
+    alpha_upper: Float64 = field(default_factory=_unknown)
+    beta_lower: Float64 = field(default_factory=_unknown)
+    beta_upper: Float64 = field(default_factory=_unknown)
+    confidence: float = 0.95
+    source: str = "given"
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = len(self.alpha)
+        for name in ENDS:
+            if len(getattr(self, name)) == 0:
+                object.__setattr__(self, name, np.full(size, np.nan))
+        for name in ("alpha", "beta", "theta", *ENDS):
+            values = getattr(self, name)
+            if values is not None and values.shape != (size,):
+                raise DataError(f"{name} must have one number a position, {size}, got shape {values.shape}")
+        if size == 0:
+            raise DataError("parameters need at least one position")
+        if not 0 < self.confidence < 1:
+            raise DataError(f"the confidence of intervals must be between 0 and 1, got {self.confidence:g}")
+        for name in ("alpha", "beta"):
+            lower, upper = getattr(self, f"{name}_lower"), getattr(self, f"{name}_upper")
+            if (lower > upper).any() or np.isinf([lower, upper]).any():
+                raise DataError(f"the lower end of an interval of {name} is above its upper end, or not finite")
+        sound = np.isfinite(self.alpha) & np.isfinite(self.beta) & (self.alpha > 0)
+        if not sound.all():
+            place = int(np.flatnonzero(~sound)[0])
+            raise DataError(
+                f"at position {place + 1} alpha is {self.alpha[place]:g} and beta {self.beta[place]:g}: both must be "
+                "finite, and alpha above 0"
+            )
+        if abs(self.alpha[0] - 1) > 1e-9 or abs(self.beta[0]) > 1e-9:
+            raise DataError(
+                f"alpha_1 must be 1 and beta_1 0, got {self.alpha[0]:g} and {self.beta[0]:g}",
+                remedy="Convert other parameters with ClickParameters.of_affine",
+            )
+        if self.theta is not None and not ((self.theta > 0) & (self.theta <= 1)).all():
+            raise DataError(f"theta must be above 0 and at most 1, got {self.theta.round(6).tolist()}")
+
+    def __len__(self) -> int:
+        return len(self.alpha)
+
+    @classmethod
+    def of_affine(
+        cls, alpha: Float64, beta: Float64, *, theta: Float64 | None = None, source: str = "given"
+    ) -> ClickParameters:
+        """Return the parameters of P(click at k) = alpha_k gamma + beta_k with any gamma, in terms of c_1.
+
+        >>> made = ClickParameters.of_affine(np.array([0.5, 0.25]), np.array([0.2, 0.0]))
+        >>> made.alpha.tolist(), made.beta.tolist()
+        ([1.0, 0.5], [0.0, -0.1])
+        """
+        if len(alpha) == 0 or alpha[0] <= 0:
+            raise DataError("alpha must be above 0 in the first position")
+        slope = alpha / alpha[0]
+        return cls(slope, beta - beta[0] * slope, theta, source=source, notes=(NOT_LEVEL,))
+
+    @classmethod
+    def of_trust(cls, theta: Float64, plus: Float64, minus: Float64) -> ClickParameters:
+        """Return the parameters of users with trust bias.
+
+        They observe position k with probability theta_k, and click on a relevant document there with probability
+        plus_k, on an irrelevant one with probability minus_k.
+
+        >>> made = ClickParameters.of_trust(np.array([1.0, 0.5]), np.array([0.9, 0.9]), np.array([0.4, 0.1]))
+        >>> made.alpha.round(6).tolist(), made.beta.round(6).tolist()
+        ([1.0, 0.8], [0.0, -0.27])
+        """
+        return cls.of_affine(theta * (plus - minus), theta * minus, theta=theta)
+
+    def at_level(self, level: tuple[float, float]) -> tuple[Float64, Float64]:
+        """Return alpha and beta of P(click at k) = alpha_k gamma + beta_k for an assumed (alpha_1, beta_1).
+
+        >>> made = ClickParameters(np.array([1.0, 0.8]), np.array([0.0, -0.27]))
+        >>> alpha, beta = made.at_level((0.5, 0.4))
+        >>> alpha.round(6).tolist(), beta.round(6).tolist()
+        ([0.5, 0.4], [0.4, 0.05])
+        """
+        return self.alpha * level[0], self.beta + self.alpha * level[1]
+
+    def cut(self, depth: int) -> ClickParameters:
+        """Return the parameters of positions 1 to `depth`."""
+        ends = {name: getattr(self, name)[:depth] for name in ENDS}
+        theta = None if self.theta is None else self.theta[:depth]
+        return replace(self, alpha=self.alpha[:depth], beta=self.beta[:depth], theta=theta, **ends)
+
+    def click_rates(self, first: Float64) -> Float64:
+        """Return the click probability at every position, within 0 and 1, [documents, positions].
+
+        Args:
+            first: Click probability of each document at position 1, [documents].
+        """
+        return np.clip(np.asarray(first)[:, None] * self.alpha + self.beta, 0.0, 1.0)
+
+    def plain(self) -> dict[str, Any]:
+        """Return all fields as values for JSON; None where there is no number."""
+        made: dict[str, Any] = {"format": FORMAT, "source": self.source, "confidence": self.confidence}
+        for name in ("alpha", "beta", "theta", *ENDS):
+            values = getattr(self, name)
+            made[name] = None if values is None or np.isnan(values).all() else to_plain(values)
+        return {**made, "notes": list(self.notes)}
+
+    @classmethod
+    def from_plain(cls, values: Any, *, file: object = None) -> ClickParameters:
+        """Return the parameters from what `plain` returned; raise DataError if something is missing or wrong."""
+        if not isinstance(values, Mapping) or values.get("format") != FORMAT:
+            raise DataError(f'does not hold parameters ("format": "{FORMAT}")', file=file, remedy=REMEDY)
+        known = {"format", "source", "confidence", "notes", "alpha", "beta", "theta", *ENDS}
+        odd = sorted(set(values) - known)
+        if odd:
+            raise DataError(f"has an unknown field {odd[0]!r}", file=file, remedy=REMEDY)
+        source, notes = values.get("source", "given"), values.get("notes", [])
+        if not isinstance(source, str) or not isinstance(notes, list) or not all(isinstance(n, str) for n in notes):
+            raise DataError("source must be a text and notes a list of texts", file=file, remedy=REMEDY)
+        confidence = values.get("confidence", 0.95)
+        if type(confidence) not in (int, float):
+            raise DataError("confidence must be a number", file=file, remedy=REMEDY)
+        alpha, beta = (_vector(values, name, file) for name in ("alpha", "beta"))
+        if alpha is None or beta is None:
+            raise DataError("needs alpha and beta, a number for each position", file=file, remedy=REMEDY)
+        ends = {name: _vector(values, name, file) for name in ENDS}
+        theta = _vector(values, "theta", file)
+        try:
+            return cls(
+                alpha,
+                beta,
+                theta,
+                **{name: end for name, end in ends.items() if end is not None},
+                confidence=confidence,
+                source=source,
+                notes=tuple(notes),
+            )
+        except DataError as error:
+            raise DataError(str(error), file=file, remedy=REMEDY) from None
+
+    def write(self, path: Path) -> None:
+        """Write the parameters as JSON, in one step."""
+        write_file(path, json.dumps(self.plain(), indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> ClickParameters:
+        """Return the parameters that `write` wrote; a DataError names the file and what is wrong with it."""
+        return cls.from_plain(read_json(path, remedy=REMEDY), file=path)
+
+
+def _vector(values: Mapping[str, Any], name: str, file: object) -> Float64 | None:
+    given = values.get(name)
+    if given is None:
+        return None
+    numbers = isinstance(given, Sequence) and not isinstance(given, str)
+    if not numbers or not all(value is None or type(value) in (int, float) for value in given):
+        raise DataError(f"{name} must be a list of numbers, one a position", file=file, remedy=REMEDY)
+    try:
+        return np.array([np.nan if value is None else value for value in given], dtype=np.float64)
+    except OverflowError:
+        raise DataError(f"{name} has a number that is too large", file=file, remedy=REMEDY) from None
+
+
+def read_propensities(path: Path) -> Float64:
+    r"""Return the observation probability of each position, [positions].
+
+    The file is a JSON list, a JSON object that `clickprism bias trust --out` (list `alpha`) or `bias position --out`
+    (`curve`) wrote, or text with one number a line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "curve.txt"
+    ...     _ = file.write_text("1.0\n0.6\n0.4\n")
+    ...     read_propensities(file)
+    array([1. , 0.6, 0.4])
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        given: Any = json.loads(text) if text.lstrip()[:1] in ("[", "{") else [float(line) for line in text.split()]
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=CURVE_REMEDY) from None
+    except (ValueError, RecursionError):
+        raise DataError("is neither JSON nor one number a line", file=path, remedy=CURVE_REMEDY) from None
+    if isinstance(given, dict):
+        curve = given.get("curve")
+        given = curve.get("values") if isinstance(curve, dict) else given.get("alpha")
+    if not isinstance(given, list) or not given or not all(type(each) in (int, float) for each in given):
+        raise DataError("does not have one number for each position", file=path, remedy=CURVE_REMEDY)
+    values = np.array(given, dtype=np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if len(wrong):
+        problem = f"has {values[wrong[0]]:g} at position {wrong[0] + 1}; observation must be above 0"
+        raise DataError(problem, file=path, remedy=CURVE_REMEDY)
+    return values

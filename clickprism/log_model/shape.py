@@ -203,7 +203,7 @@ def refine(fit: Fit, *, seed: int = 0) -> Fit:
         return fit
     inverse = np.linalg.pinv(value.hessian, hermitian=True)
     queries = len(value.scores)
-    spread = value.scores.T @ value.scores * (queries / max(queries - 1, 1))
+    spread = value.scores.T @ value.scores * (queries / max(queries - 1, 1)) + shape.precision
     covariance = inverse @ spread @ inverse + (inverse if queries < 2 * len(found) else 0.0)
     centre, precision = problem.centre.copy(), problem.precision.copy()
     centre[:below] = fit.theta[:below] + found[:below]

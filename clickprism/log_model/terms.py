@@ -147,6 +147,7 @@ class Covariates:
         trees: Log-odds that trees predict for each pair from other queries, [pairs].
         imputation: Log-odds of the given imputation, [pairs].
         curve: Log observation by position of an earlier fit, [positions].
+        kappa: Click probability at the first position that trust adds.
     """
 
     own: Float64 = field(default_factory=lambda: np.zeros((0, 0)))
@@ -154,6 +155,7 @@ class Covariates:
     trees: Float64 = field(default_factory=lambda: np.zeros(0))
     imputation: Float64 = field(default_factory=lambda: np.zeros(0))
     curve: Float64 = field(default_factory=lambda: np.zeros(0))
+    kappa: float = 0.0
 
 
 def design(counts: LogCounts, form: Form, given: Covariates) -> Design:

@@ -42,7 +42,7 @@ def safe_errors(settings: ProjectSettings) -> Iterator[None]:
 
 def table_settings(settings: ProjectSettings) -> Any:
     """Return which column of a table holds what."""
-    from clickprism.log.open_log import TableSettings
+    from clickprism.data.click_table import TableSettings
 
     own = settings.columns
     return TableSettings(
@@ -109,7 +109,7 @@ def fetch(url: str, into: Path, note: Note) -> None:
 def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], note: Note) -> dict[str, int]:
     """Add files to the log of the project, and return what the log holds then."""
     from clickprism.log.ingest import ingest
-    from clickprism.log.open_log import exported_events
+    from clickprism.log.ingest.tables import exported_events
     from clickprism.log.settings import IngestSettings, read_log_settings
 
     into, source = folder / LOG, settings.source

@@ -159,9 +159,10 @@ def _table(
     folder: Path, draft: ProjectSettings, outcome: str, path: str, *, database: bool
 ) -> tuple[ProjectSettings, Understood]:
     """Look at a table: which column holds what, and which columns are known only after a click."""
+    from clickprism.data.click_table import TableSettings
     from clickprism.data.frames import read_source
     from clickprism.log.ingest.tables import guess_columns
-    from clickprism.log.open_log import TableSettings, open_source
+    from clickprism.log.open_log import open_source
 
     plain = TableSettings(query=expand(draft.source.sql) or None)
     guessed = guess_columns(path, plain)

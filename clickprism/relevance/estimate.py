@@ -31,7 +31,7 @@ from clickprism.log.features.partials import EXAMINATION, PAIR, Examiner, counti
 from clickprism.log.schema import EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import update_sessions
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.log_model.parameters import ClickParameters, read_propensities
+from clickprism.log_model.results import ClickParameters, read_propensities
 from clickprism.log_model.value import ClickValue, click_value
 from clickprism.relevance.by_log_model import ModelSummary, fit_log, posterior_estimates, write_posterior
 from clickprism.relevance.estimates import (

@@ -2,7 +2,7 @@
 
 The default estimator is the model of the log (`clickprism.log_model`); this module has the other ones.
 
-All estimate c_1, the click probability at position 1 (`clickprism.log_model.parameters`). With alpha_k and beta_k of
+All estimate c_1, the click probability at position 1 (`clickprism.log_model.results`). With alpha_k and beta_k of
 position k, p_k(y) = alpha_k y + beta_k is the click probability of a document with c_1 = y. The paper averages
 (c - beta_k) / alpha_k over the impressions of a pair: this is the y at which
 
@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from clickprism.errors import DataError, SettingError
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import PairCounts
 from clickprism.settings import choose

@@ -329,7 +329,7 @@ def _trained(
     settings: FeatureImputationSettings,
     show: bool | None,
 ) -> Fitted:
-    from clickprism.debias.pal import PositionAware
+    from clickprism.debias.position_based import PositionAware
     from clickprism.training.fit import fit
 
     train, held_out = np.flatnonzero(parts == TRAIN), np.flatnonzero(parts == CHOOSE)

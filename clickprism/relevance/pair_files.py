@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from clickprism._util.files import atomic_file, write_errors
 from clickprism.data.tables import Table, read_table
-from clickprism.data.vocabulary import Names
 from clickprism.errors import DataError, SettingError
 from clickprism.relevance.pairs import COUNTS, PAIR, FirstSlot, distinct_pairs, read_first_slot
 from clickprism.types import Int64, Lists, Text
@@ -72,10 +71,9 @@ def read_query_texts(path: Path) -> dict[str, str]:
     if path.suffixes[-1:] == [".npz"]:
         return {}
     table = read_table(path, lambda name: "names" if name in ("query", "query_text") else "none")
-    ids, texts = table.columns.get("query"), table.columns.get("query_text")
-    if not isinstance(ids, Names) or not isinstance(texts, Names):
+    if not {"query", "query_text"} <= table.names.keys():
         return {}
-    return dict(zip(ids.texts("queries").tolist(), texts.texts("queries").tolist(), strict=True))
+    return dict(zip(table.names["query"].tolist(), table.names["query_text"].tolist(), strict=True))
 
 
 def read_slot(path: Path) -> FirstSlot:
@@ -91,7 +89,7 @@ def read_slot(path: Path) -> FirstSlot:
         row = int(wrong[0])
         problem = f"has {clicks[row]} clicks on {impressions[row]} impressions"
         remedy = "Clicks must be from 0 to impressions"
-        raise DataError(problem, file=path, line=int(table.lines[row]), remedy=remedy)
+        raise DataError(problem, file=path, line=table.line(row), remedy=remedy)
     query_ids, document_ids = _ids(table)
     return FirstSlot.of(query_ids, document_ids, clicks, impressions=impressions)
 
@@ -125,7 +123,7 @@ def read_features(path: Path) -> Lists:
 def _feature_table(path: Path) -> Lists:
     table = read_table(path, lambda name: "names" if name in PAIR else "numbers")
     _check(table, PAIR)
-    names = [name for name in table.header if name in table.columns and name not in PAIR]
+    names = list(table.numbers)
     if not names:
         raise DataError("has no column with features", file=path, remedy="Give numbers beside the two ids")
     queries, documents = _ids(table)
@@ -133,12 +131,12 @@ def _feature_table(path: Path) -> Lists:
     order = np.argsort(owner, kind="stable")
     features = np.empty((len(order), len(names)), dtype=np.float32)
     for column, name in enumerate(names):
-        features[:, column] = np.asarray(table.columns[name])[order]
+        features[:, column] = table.numbers[name][order]
     missing = ~np.isfinite(features)
     if missing.any():
         row, column = (int(each[0]) for each in np.nonzero(missing))
         remedy = "Give every feature of every pair as a finite number"
-        raise DataError(f"has no {names[column]}", file=path, line=int(table.lines[order[row]]), remedy=remedy)
+        raise DataError(f"has no {names[column]}", file=path, line=table.line(int(order[row])), remedy=remedy)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(distinct)))]).astype(np.int64)
     return Lists(features, offsets, distinct, documents[order])
 
@@ -153,32 +151,31 @@ def _read(path: Path, names: tuple[str, ...]) -> Table:
 
 def _check(table: Table, names: tuple[str, ...]) -> None:
     path = table.file
-    missing = [name for name in names if name not in table.columns]
+    missing = [name for name in names if name not in table.header]
     if missing:
         remedy = f"Its columns are {', '.join(table.header)}; needed are {', '.join(names)}"
         raise DataError(f"has no column {missing[0]!r}", file=path, remedy=remedy)
-    if table.broken:
-        first = table.broken[0]
-        raise DataError(first.reason, file=path, line=first.line, remedy="Correct or remove the row")
     if not len(table):
         raise DataError("has no row", file=path, remedy=f"Give rows of {', '.join(names)}")
 
 
 def _ids(table: Table) -> tuple[Text, Text]:
-    columns: list[Any] = [table.columns[name] for name in PAIR]
-    for name, column in zip(PAIR, columns, strict=True):
-        if not isinstance(column, Names) or "" in column.values:
-            raise DataError(f"has a row without a {name}", file=table.file, remedy="Give both ids in every row")
-    return columns[0].texts("queries"), columns[1].texts("documents")
+    queries, documents = (table.names[name] for name in PAIR)
+    for name, column in zip(PAIR, (queries, documents), strict=True):
+        if (column == "").any():
+            row = table.line(int(np.argmax(column == "")))
+            problem = f"has a row without a {name}"
+            raise DataError(problem, file=table.file, line=row, remedy="Give both ids in every row")
+    return queries, documents
 
 
 def _counts(table: Table, name: str) -> Int64:
-    values: Any = table.columns[name]
+    values = table.numbers[name]
     wrong = np.flatnonzero(~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)))
     if len(wrong):
         row = int(wrong[0])
         problem = f"has {name} {values[row]:g}"
-        raise DataError(problem, file=table.file, line=int(table.lines[row]), remedy="Counts must be whole numbers")
+        raise DataError(problem, file=table.file, line=table.line(row), remedy="Counts must be whole numbers")
     counts: Int64 = values.astype(np.int64)
     return counts
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clickprism.errors import UnsupportedError
-from clickprism.log_model.parameters import NOT_LEVEL, ClickParameters
+from clickprism.log_model.results import NOT_LEVEL, ClickParameters
 from clickprism.relevance.pairs import PAIR, PairCounts, distinct_pairs
 from clickprism.types import Float64, Int64, check
 

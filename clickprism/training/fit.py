@@ -163,7 +163,7 @@ def _check_held_out(held_out: Clicks, clicks: Clicks, ranker: Ranker) -> None:
         raise SettingError("validation", "clicks", "be a measure for trees, whose scores are no click probabilities")
     if not held_out.clicks.any():
         remedy = (
-            "Give a longer log, or one log for each part (clickprism data impressions --validation FILE --test FILE), "
+            "Give a longer log, or one log for each part (data.train, data.validation, data.test), "
             "or use the last epoch: --evaluation.validation none"
         )
         raise DataError("the clicks that were held out to validate by have no click", remedy=remedy)

@@ -24,7 +24,7 @@ from clickprism.log.ingest import ingest
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.approximate_log import ApproximationSummary, apply_log, fit_log
 from clickprism.relevance.approximation import Approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings, Preset

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimators import DoublyRobust
 from clickprism.relevance.pairs import PairCounts
 from clickprism.types import Float64, check

@@ -16,7 +16,7 @@ from clickprism.data.bm25 import BM25
 from clickprism.data.texts import Collection, Judgements, Texts, nfcorpus
 from clickprism.errors import DataError
 from clickprism.evaluation.measures import evaluate
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.simulation.raw_log import RawLog, write_raw_log
 from clickprism.simulation.raw_searches import Catalogue, SearchEngine
 from clickprism.simulation.raw_settings import RawLogSettings

@@ -1,20 +1,24 @@
-"""What a reproduction leaves behind: summary.json, figures, one page."""
+"""What a reproduction writes: summary.json, figures, one page; and what all figures share."""
 
 from __future__ import annotations
 
 import io
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clickprism._util.files import write_file
-from clickprism.evaluation.plots import svg
+from clickprism.evaluation.plots import GRID, svg
 from clickprism.evaluation.report import flat, versions
+from reproduce.common.cli import How
+from reproduce.common.expected import Expected
+from reproduce.common.expected import Figure as Row
 from reproduce.common.pool import say, span
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -22,17 +26,11 @@ LEGEND = (
     "± over draws, (t interval over draws, 95 %); * the best baseline; + or - for p < .05, ++ or -- for p < .005, "
     "paired over queries in tables, over draws in claims"
 )
+R = TypeVar("R", bound=Row)
 WIDE = 7.5  # inches, from which a figure takes a line of the page
 
 
-class Plain(Protocol):
-    """A row of summary.json."""
-
-    def plain(self) -> dict[str, Any]:
-        """As in summary.json."""
-
-
-def summary_text(rows: Sequence[Plain]) -> str:
+def summary_text(rows: Sequence[Row]) -> str:
     """The rows as a JSON array, one a line."""
     return "[\n" + ",\n".join(json.dumps(row.plain(), allow_nan=False) for row in rows) + "\n]\n"
 
@@ -53,7 +51,7 @@ def write_pictures(figures: Mapping[str, tuple[str, Figure]], folder: Path) -> d
 
 def leave(
     out: Path,
-    rows: Sequence[Plain],
+    rows: Sequence[Row],
     *,
     title: str,
     summary: Sequence[str],
@@ -91,9 +89,48 @@ def leave(
     return out / "report.html"
 
 
-def conclude(page: Path, text: str, expected: Path | None) -> None:
-    """Print the rows, and say what was written."""
-    sys.stdout.write(text.rstrip("\n") + "\n")
-    if expected is not None:
-        say(f"our figures are in {expected.name}")
+def publish(
+    rows: Sequence[R],
+    how: How,
+    expected: Expected,
+    *,
+    write: Callable[[list[R], list[dict[str, Any]]], Path],
+    text: Callable[[list[R]], str],
+) -> list[R]:
+    """Put the paper's figures beside ours, write the page (and `expected.csv` if asked), and print the rows."""
+    paper = expected.load()
+    known = expected.with_paper(rows, paper)
+    page = write(known, paper)
+    if how.write_expected:
+        expected.write(expected.merged(paper, known))
+        say(f"our figures are in {expected.file.name}")
+    sys.stdout.write((summary_text(known) if how.as_json else text(known)).rstrip("\n") + "\n")
     say(f"written: {page}, {page.with_name('summary.json')}, {page.with_name('figures')}")
+    return known
+
+
+class Look(NamedTuple):
+    """How a candidate is drawn, in every figure alike."""
+
+    colour: str
+    marker: str
+    line: str = "-"
+
+
+def panels_of(width: float, height: float, lines: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of so many inches and its axes, line by line."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = [figure.add_subplot(lines, columns, place + 1) for place in range(lines * columns)]
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(visible=True, color=GRID, alpha=0.3, linewidth=0.8)
+        axes.set_axisbelow(True)
+    return figure, panels
+
+
+def draws_of(mine: Iterable[Row], rows: Iterable[Row]) -> str:
+    """How many draws a line is of, where others have more: it may lie higher or lower for that alone."""
+    few = min(row.seeds for row in mine)
+    return "" if few == max(row.seeds for row in rows) else f" ({few} draw{'s' * (few > 1)})"

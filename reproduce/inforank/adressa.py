@@ -27,10 +27,9 @@ import numpy as np
 
 from clickprism.data.files import PADDING, expand, read_padded
 from clickprism.data.letor import OnError, PathLike
-from clickprism.data.tables import LONGEST
-from clickprism.data.vocabulary import Column, Names, Vocabulary, take
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Dataset, Float64, Int64, JudgedLists, Lists
+from reproduce.inforank.vocabulary import LONGEST, Column, Names, Vocabulary, take
 
 SOURCE: Final = "NTNU and Adresseavisen (reclab.idi.ntnu.no/dataset), for research"
 DAY: Final = re.compile(r"\d{8}(\.(json|jsonl|txt))?(\.(gz|zst))?")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+from reproduce.common.expected import Expected
 
 LEADING = "nDCG(exp)@10"
 NDCG = ("nDCG(exp)@3", "nDCG(exp)@5", LEADING)
@@ -70,6 +73,7 @@ CANDIDATES: dict[str, Candidate] = {
     "inforank-": Candidate("InfoRank-, our default", "inforank", {"eta": 0.0}, role="ours", claimed=True),
     "inforank_paper": Candidate("InfoRank, as printed", "inforank_paper", role="ours", passes=2.0),
     "inforank_paper-": Candidate("InfoRank-, as printed", "inforank_paper", {"eta": 0.0}, role="ours", passes=2.0),
+    "lbd": Candidate("LBD, our default", "lbd", role="ours"),
     "dla": Candidate("Dual Learning", "dla", rankers=("mlp",)),
     "pair_debias": Candidate("Ratio-Debiasing", "pair_debias", rankers=("lambdamart",)),
     "regression_em": Candidate("Regression-EM", "regression_em", rankers=RANKERS, claimed=True),
@@ -90,6 +94,7 @@ CLAIMS = (
     ("inforank", "inforank-"),
     ("inforank", "inforank_paper"),
     ("inforank_paper", "click"),
+    ("lbd", "click"),
 )
 RATIOS = (("inforank", "inforank-"), ("inforank_paper", "inforank_paper-"))  # of Delta-CI
 
@@ -179,3 +184,21 @@ SIZES = {
         others=5,
     ),
 }
+
+EXPECTED = Expected(
+    Path(__file__).with_name("expected.csv"),
+    place=("table", "data", "user", "ranker", "method", "eta", "at", "measure"),
+    numbers=("eta", "at"),
+    kept=(
+        "table 2",
+        "table 3",
+        "figure 3 left",
+        "figure 3 right",
+        "figure 4",
+        "figure 5 left",
+        "figure 5 right",
+        "figure 6",
+        "figure 7",
+        "claims",
+    ),
+)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clickprism.evaluation.plots import INK, styled
-from reproduce.common.figures import Look, draws_of, panels_of
+from reproduce.common.page import Look, draws_of, panels_of
 from reproduce.inforank.config import CANDIDATES, CLAIMS, DEPENDENCE, LEADING, USERS
 from reproduce.inforank.plan import case
 from reproduce.inforank.rows import AFTER, EXPOSED, GAP, GRADES, Results, Row
@@ -25,6 +25,7 @@ LOOKS = {
     "inforank-": Look("#d64550", "<", "--"),
     "inforank_paper": Look("#0f9d76", "D"),
     "inforank_paper-": Look("#0f9d76", ">", "--"),
+    "lbd": Look("#1f7fc4", "o"),
     "dla": Look("#1f7fc4", "X"),
     "regression_em": Look("#c767a3", "P"),
     "pal": Look("#7a6ff0", "^"),

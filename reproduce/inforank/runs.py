@@ -11,27 +11,24 @@ from typing import Any
 
 import clickprism as cp
 from clickprism.evaluation.independence import ConditionalLearner, learner_independence
-from clickprism.rankers import RANKERS
 from clickprism.rankers.lambdamart import LambdaMART
-from clickprism.settings import choose
 from clickprism.simulation.clicks import ideal_clicks
 from reproduce.common.files import key_of
-from reproduce.common.methods import method as method_of
-from reproduce.common.recorder import RULES, Recorder, by_query
+from reproduce.common.training import RULES, Recorder, by_query, train
+from reproduce.common.training import method as method_of
 from reproduce.inforank.bias import moved
 from reproduce.inforank.config import LEADING, Source, measures
 from reproduce.inforank.worlds import World, learned_from, made_world, propensities
 
 VERSION = 1  # of the results: a change of it makes every run anew
 CLUSTERED = 2  # of those with curves by item on LETOR: their items were document ids once
-POINTS = 15  # of a training curve
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
 PER_WEIGHT = 3e-10
 PER_TOKEN = 3.5e-6  # of the attention ranker, a document and token
 PER_TREE = 1.3e-6  # a document and tree
 LISTS = {"mq2008": 340, "mq2007": 880, "yahoo": 20_000, "adressa": 20_000}
 PRINTED = 3.0  # times that of the attention: it is computed for o = 1, for o = 0 and without o
-FACTORS = {"inforank": 2.0, "inforank_paper": 6.0, "regression_em": 1.5, "pal": 1.5}
+FACTORS = {"lbd": 2.0, "inforank": 2.0, "inforank_paper": 6.0, "regression_em": 1.5, "pal": 1.5}
 START = 1.5  # seconds: what a run takes besides training
 
 
@@ -104,8 +101,7 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
     method = method_of(run.method, **settings)
     labels = run.method == "labels"
     clicks = ideal_clicks(dataset.train) if labels else learned_from(run.world, log, patterns=method.needs_patterns)
-    ranker = choose(RANKERS, run.ranker, path="ranker")
-    trees = isinstance(ranker, LambdaMART)
+    trees = run.ranker["name"] == LambdaMART.name
     held_out = ideal_clicks(dataset.validation) if labels else log.held_out.merge()
     recorder = Recorder(dataset, held_out, measures(run.world.data))
     gaps: list[float] = []
@@ -115,23 +111,15 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
         if isinstance(learner, ConditionalLearner):
             gaps.append(learner_independence(learner, held_out).mean)
 
-    fitted = cp.fit(
+    fitted = train(
         clicks,
         method=method,
-        ranker=ranker,
-        settings=cp.FitSettings(
-            epochs=run.epochs,
-            batch_size=run.batch_size,
-            evaluate_every=max(1, run.epochs // POINTS),
-            patience=0,
-            threads=1,
-            seed=run.world.seed,
-        ),
+        ranker=run.ranker,
         watch=None if trees else watch,
-        show=False,
+        epochs=run.epochs,
+        seed=run.world.seed,
+        batch_size=run.batch_size,
     )
-    if fitted.stopped == "interrupted":
-        raise KeyboardInterrupt
     scores = fitted.model.score(dataset.test.lists) if trees else recorder.scores[recorder.point("clicks")]
     return {
         "run": asdict(run),

@@ -10,14 +10,16 @@ import numpy as np
 
 import clickprism as cp
 from clickprism.data.normalise import normalised
-from clickprism.experiments.data import Log, load_data, simulate_log
-from clickprism.experiments.settings import DataSettings, ExperimentSettings
+from clickprism.errors import DataError
+from clickprism.experiments.data import Log, load_data
+from clickprism.experiments.settings import DataSettings
 from clickprism.simulation.rankings import Intervention
-from reproduce.common.kept import keep
+from clickprism.types import Bool, JudgedLists
+from reproduce.common.training import embedded, keep, simulated
 from reproduce.inforank.adressa import load_adressa
 from reproduce.inforank.config import USUAL
-from reproduce.inforank.filter import filter_lists
 
+LONGEST = 50  # documents of a list; the paper uses lists of at most so many (appendix B.1)
 INFORMATIONAL = {"after_irrelevant": 0.40, "after_relevant": 0.27}  # readers of news, as in the paper
 
 
@@ -81,9 +83,7 @@ def dataset_of(world: World, folder: Path | None) -> cp.Dataset:
 
 def _load(world: World, folder: Path | None) -> cp.Dataset:
     if world.data == "embedded":
-        train, validation, test = world.queries or (3000, 300, 1000)
-        made = cp.SyntheticSettings(train_queries=train, validation_queries=validation, test_queries=test)
-        return load_data(DataSettings(normalise="quantile", synthetic=made)).dataset
+        return load_data(embedded(world.queries)).dataset
     if world.data == "adressa":
         read = load_adressa(folder or "")
         names = read.vocabulary
@@ -101,13 +101,8 @@ def made_world(world: World, folder: Path | None) -> tuple[cp.Dataset, Log]:
 
 
 def _simulated(world: World, dataset: cp.Dataset, intervention: Intervention) -> Log:
-    settings = ExperimentSettings(
-        user=world.user_settings(),
-        sessions=world.sessions,
-        simulation=cp.SimulationSettings(frequency="each", merge="pattern", intervention=intervention),
-        methods={"click": {}},
-    )
-    return simulate_log(settings, dataset, seed=world.seed)
+    about = {"sessions": world.sessions, "seed": world.seed}
+    return simulated(dataset, world.user_settings(), **about, intervention=intervention)
 
 
 def learned_from(world: World, log: Log, *, patterns: bool) -> cp.Clicks:
@@ -136,3 +131,25 @@ def propensities(world: World, folder: Path | None) -> list[float]:
 
     known: list[float] = keep(("propensities", world.whole), made)
     return known
+
+
+def kept_lists(judged: JudgedLists) -> Bool:
+    """Return which lists have at most 50 documents and at least one relevant document, [lists].
+
+    >>> from clickprism.types import Lists
+    >>> lists = Lists(np.zeros((54, 1), np.float32), np.array([0, 51, 53, 54]), np.array(["a", "b", "c"]))
+    >>> kept_lists(JudgedLists(lists, np.array([1] * 51 + [0, 2, 0], np.int32))).tolist()
+    [False, True, False]
+    """
+    relevant = np.bincount(judged.lists.list_of, weights=judged.grades > 0, minlength=len(judged)) > 0
+    return np.asarray((judged.lists.lengths <= LONGEST) & relevant)
+
+
+def filter_lists(dataset: cp.Dataset) -> cp.Dataset:
+    """Return the data set with the lists that the paper uses; raise DataError for a part in which none is left."""
+    for name in ("train", "validation", "test"):
+        judged: JudgedLists = getattr(dataset, name)
+        if len(judged) and not kept_lists(judged).any():
+            problem = f"no list of the {name} part of {dataset.name} has at most {LONGEST} documents and a relevant one"
+            raise DataError(problem, remedy="Use other data")
+    return dataset.map(lambda part: part.take(kept_lists(part)))

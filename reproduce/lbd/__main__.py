@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism.errors import SettingError
 from reproduce.common.cli import How, guarded, options, size_name, whole_numbers, words
-from reproduce.lbd.config import DATA, SIZES, Size
+from reproduce.lbd.config import CANDIDATES, DATA, PUBLISHED, SIZES, Size
 from reproduce.lbd.plan import PARTS, Plan
 from reproduce.lbd.run import reproduce
 
@@ -32,13 +33,20 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--couplings", help="which couplings of Figure 3, such as 0,.3,.6")
     made.add_argument("--maps", help="which couplings of Figure 4, such as 0,.3,.6")
     made.add_argument("--rankers", help="which rankers, linear or mlp")
+    made.add_argument("--methods", help="which methods, such as click,dla,lbd_paper,lbd")
+    made.add_argument("--published", action="store_true", help="lambda and t of the paper's Table 3, without tuning")
     return made
 
 
 def plan_of(given: argparse.Namespace) -> Plan:
     """What was asked for, checked."""
-    size = SIZES[size_name(given)]
-    return Plan(given.data, _changed(size, given), _parts(given.tables, given.figures), given.folder)
+    size, parts = _changed(SIZES[size_name(given)], given), _parts(given.tables, given.figures)
+    methods = words("methods", given.methods, list(CANDIDATES))
+    if given.published:
+        if missing := [each for each in product(size.rankers, size.couplings) if each not in PUBLISHED]:
+            raise SettingError("couplings", missing[0][1], "be 0, .1 and so on to .6, which Table 3 has")
+        parts = tuple(part for part in parts if part != "table 3")
+    return Plan(given.data, size, parts, given.folder, published=given.published, methods=methods)
 
 
 def _changed(size: Size, given: argparse.Namespace) -> Size:

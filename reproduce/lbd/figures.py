@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from clickprism.evaluation.plots import INK, styled
-from reproduce.common.figures import Look, draws_of, panels_of
+from reproduce.common.page import Look, draws_of, panels_of
 from reproduce.lbd.config import CANDIDATES, CLAIMS, LEADING, PANELS, TABLE
 from reproduce.lbd.rows import Results, Row
 
@@ -43,6 +43,7 @@ LOOKS = {
     "lbd_paper-hte-oracle": Look("#5b8c1a", "P"),
 }
 RANKERS = {"linear": "linear ranker", "mlp": "MLP ranker"}
+COLOURS = ("#1f7fc4", "#0f9d76", "#d64550", "#7a6ff0", "#b8860b", "#8c959f", "#46b8a0")  # of the claims
 
 
 def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Figure]]:
@@ -108,7 +109,6 @@ def claimed(rows: Sequence[Row]) -> Figure:
     pairs = [pair for pair in CLAIMS if any(row.method == " - ".join(pair) for row in rows)]
     couplings = sorted({row.coupling for row in rows})
     step = (min(np.diff(couplings)) if len(couplings) > 1 else 0.1) * 0.12
-    colours = dict(zip(CLAIMS, ("#1f7fc4", "#0f9d76", "#d64550", "#7a6ff0", "#b8860b", "#8c959f"), strict=True))
     for place, pair in enumerate(pairs):
         mine = sorted((row for row in rows if row.method == " - ".join(pair)), key=lambda row: row.coupling)
         x = np.array([row.coupling for row in mine]) + step * (place - (len(pairs) - 1) / 2)
@@ -118,7 +118,7 @@ def claimed(rows: Sequence[Row]) -> Figure:
             x,
             [row.mean for row in mine],
             yerr=errors,
-            color=colours[pair],
+            color=COLOURS[CLAIMS.index(pair)],
             marker="o",
             ms=4,
             lw=1.4,

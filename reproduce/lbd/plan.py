@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from reproduce.lbd.config import CANDIDATES, FOLDS, FORCED, PANELS, TABLE, TABLE_COUPLING, Candidate, Size
+from reproduce.lbd.config import CANDIDATES, FOLDS, FORCED, PANELS, PUBLISHED, TABLE, TABLE_COUPLING, Candidate, Size
 from reproduce.lbd.runs import Run, World
 
 Setting: TypeAlias = tuple[float, float]  # lambda, t
@@ -27,6 +27,8 @@ class Plan:
         tuned: lambda and t of LBD as printed, by ranker and coupling; empty before tuning.
         separately: those of LBD-Lips ("penalty") and LBD-Ber ("drop"), each tuned for itself, by kind, ranker and
             coupling; where there is none, its part of `tuned`.
+        published: take lambda and t from the paper's Table 3 instead of tuning them.
+        methods: which candidates; all if empty.
     """
 
     data: str
@@ -35,6 +37,8 @@ class Plan:
     folder: Path | None = None
     tuned: Mapping[tuple[str, float], Setting] | None = None
     separately: Mapping[tuple[str, str, float], Setting] | None = None
+    published: bool = False
+    methods: tuple[str, ...] = ()
 
     @property
     def couplings(self) -> tuple[float, ...]:
@@ -47,6 +51,9 @@ class Plan:
     @property
     def tuning(self) -> list[tuple[str, float]]:
         """Rankers and couplings to tune LBD for."""
+        tuned = {label for label, one in CANDIDATES.items() if one.tuned in ("both", "penalty", "drop")}
+        if self.published or (self.methods and not tuned.intersection(self.methods)):
+            return []
         couplings = set(self.couplings)
         if "table 3" in self.parts:
             couplings |= {TABLE_COUPLING, *self.size.couplings}
@@ -85,7 +92,7 @@ class Plan:
     def of(self, label: str, ranker: str, coupling: float) -> list[Run]:
         """The runs of a candidate at a coupling, seed by seed and in each fold by fold."""
         candidate = CANDIDATES[label]
-        setting = (self.tuned or {}).get((ranker, coupling), UNTUNED)
+        setting = (PUBLISHED if self.published else self.tuned or {}).get((ranker, coupling), UNTUNED)
         setting = (self.separately or {}).get((candidate.tuned, ranker, coupling), setting)
         seeds = self.size.seeds if candidate.claimed else self.size.seeds[: self.size.others]
         return [self.run(world, ranker, candidate, setting) for world in self.worlds(coupling, seeds)]
@@ -104,8 +111,8 @@ class Plan:
         """The candidates that the parts need."""
         tables = TABLE if "table 1" in self.parts or "table 4" in self.parts else ()
         wanted = {*tables, *(label for part in self.parts for label in PANELS.get(part, ()))}
-        wanted |= set(FORCED) if "lbd" in wanted else set()
-        return [label for label in CANDIDATES if label in wanted]
+        wanted |= set(FORCED) if "lbd" in wanted and not self.methods else set()
+        return [label for label in CANDIDATES if label in wanted and (not self.methods or label in self.methods)]
 
     def runs(self) -> list[Run]:
         """All runs but those of tuning, each once: what is claimed first, then in the order of their worlds."""

@@ -9,9 +9,9 @@ from clickprism._util.files import make_folder
 from clickprism.experiments.data import load_raw
 from reproduce.common.cli import How
 from reproduce.common.files import done
-from reproduce.common.page import conclude, summary_text
+from reproduce.common.page import publish
 from reproduce.common.pool import perform_all, say, seconds_of, span
-from reproduce.lbd.expected import EXPECTED
+from reproduce.lbd.config import EXPECTED
 from reproduce.lbd.plan import Plan
 from reproduce.lbd.report import as_text, write_all
 from reproduce.lbd.rows import Results, Row, rows_of
@@ -32,13 +32,14 @@ def reproduce(plan: Plan, how: How) -> list[Row]:
     runs = plan.runs()
     perform_all(runs, out=how.out, folder=plan.folder, jobs=how.jobs, what="runs")
     results = Results(plan, how.out, tunings)
-    paper = EXPECTED.load()
-    rows = EXPECTED.with_paper(rows_of(results), paper)
-    page = write_all(results, rows, paper, seconds=seconds_of(runs, how.out))
-    if how.write_expected:
-        EXPECTED.write(EXPECTED.merged(paper, rows))
-    conclude(page, summary_text(rows) if how.as_json else as_text(rows), EXPECTED.file if how.write_expected else None)
-    return rows
+    seconds = seconds_of(runs, how.out)
+    return publish(
+        rows_of(results),
+        how,
+        EXPECTED,
+        write=lambda rows, paper: write_all(results, rows, paper, seconds=seconds),
+        text=as_text,
+    )
 
 
 def read_data(plan: Plan) -> None:

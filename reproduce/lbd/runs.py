@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -12,22 +13,18 @@ from typing import Any
 
 import clickprism as cp
 from clickprism.click_models.coupled import CoupledUser, coupling
-from clickprism.experiments.data import Log, load_data, simulate_log
-from clickprism.experiments.settings import DataSettings, ExperimentSettings
-from clickprism.rankers import RANKERS
-from clickprism.settings import choose
+from clickprism.experiments.data import Log, load_data
+from clickprism.experiments.settings import DataSettings
 from clickprism.simulation.clicks import ideal_clicks
 from clickprism.simulation.rankings import Intervention
 from reproduce.common.files import key_of
-from reproduce.common.kept import keep
-from reproduce.common.methods import method as method_of
 from reproduce.common.pool import LOG_SECONDS
-from reproduce.common.recorder import Recorder
+from reproduce.common.training import Recorder, embedded, keep, simulated, train
+from reproduce.common.training import method as method_of
 from reproduce.lbd.config import MEASURES, Source
-from reproduce.lbd.effect import LinearEffect, estimate_effect
+from reproduce.lbd.effect import Effect, LinearEffect, TrueEffect, corrected, estimate_effect
 
 VERSION = 3  # of the results: a change of it makes every run anew
-POINTS = 15  # of a training curve
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
 PER_WEIGHT = 3e-10
 LISTS = {"mq2008": 470, "yahoo": 20_000, "istella-s": 19_000}
@@ -103,7 +100,9 @@ class Run:
         widths = [64, *hidden, 1]
         weights = sum(one * other for one, other in pairwise(widths)) if hidden else 0
         a_document = PER_DOCUMENT + PER_WEIGHT * weights
-        seconds = FACTORS.get(self.method, 1.0) * self.epochs * 10 * lists * a_document
+        free = self.method in ("lbd_paper", "lbd_code") and not self.settings.get("penalty")  # one pass, no second one
+        factor = 1.3 if free else FACTORS.get(self.method, 1.0)
+        seconds = factor * self.epochs * 10 * lists * a_document
         if self.source == "effect":
             return float(seconds + LOG_SECONDS)
         return float(seconds + (OBSERVATION * lists if self.method == "lbd" else 0.0))
@@ -115,8 +114,6 @@ class Run:
 
 def make(run: Run, folder: Path | None) -> dict[str, Any]:
     """Simulate, train and evaluate."""
-    from reproduce.lbd.clicks import clicks_of
-
     start, at_work = time.perf_counter(), time.process_time()
     made = _world(run.world, folder)
     dataset, log, user = made.dataset, made.log, made.user
@@ -125,28 +122,19 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
     clicks = clicks_of(
         run.source, method, dataset=dataset, log=log, user=user, effect=lambda: _effect(run.world, folder)
     )
-    every = max(1, run.epochs // POINTS)
     held_out = ideal_clicks(dataset.validation) if run.method == "labels" else log.held_out.merge()
     recorder = Recorder(dataset, held_out, MEASURES)
-    fitted = cp.fit(
+    fitted = train(
         clicks,
         method=method,
-        ranker=choose(RANKERS, run.ranker, path="ranker"),
-        settings=cp.FitSettings(
-            epochs=run.epochs,
-            batch_size=run.batch_size,
-            optimiser=run.optimiser,  # type: ignore[arg-type]
-            learning_rate=run.learning_rate,
-            evaluate_every=every,
-            patience=0,
-            threads=1,
-            seed=run.world.seed,
-        ),
+        ranker=run.ranker,
         watch=recorder.watch,
-        show=False,
+        epochs=run.epochs,
+        seed=run.world.seed,
+        batch_size=run.batch_size,
+        optimiser=run.optimiser,
+        learning_rate=run.learning_rate,
     )
-    if fitted.stopped == "interrupted":
-        raise KeyboardInterrupt
     return {
         "run": asdict(run),
         "coupling": asdict(coupling(user, dataset.train)),
@@ -177,9 +165,7 @@ class Made:
 def data_settings(world: World, folder: Path | None) -> DataSettings:
     """Features by quantile into [-1, 1] everywhere, so that a coupling means the same on all data."""
     if world.data == "embedded":
-        train, validation, test = world.queries or (3000, 300, 1000)
-        made = cp.SyntheticSettings(train_queries=train, validation_queries=validation, test_queries=test)
-        return DataSettings(normalise="quantile", synthetic=made)
+        return embedded(world.queries)
     return DataSettings(source=world.data, folder=str(folder), fold=world.fold, normalise="quantile")
 
 
@@ -203,13 +189,9 @@ def _user(world: World, folder: Path | None) -> CoupledUser:
 
 def _simulated(world: World, folder: Path | None, intervention: Intervention) -> Log:
     user = _user(world, folder)
-    settings = ExperimentSettings(
-        user={"name": "coupled", "eta": user.eta, "columns": list(user.columns), "weights": list(user.weights)},
-        sessions=world.sessions,
-        simulation=cp.SimulationSettings(frequency="each", merge="pattern", intervention=intervention),
-        methods={"click": {}},
-    )
-    return simulate_log(settings, _dataset(world, folder), seed=world.seed)
+    settings = {"name": "coupled", "eta": user.eta, "columns": list(user.columns), "weights": list(user.weights)}
+    dataset, about = _dataset(world, folder), {"sessions": world.sessions, "seed": world.seed}
+    return simulated(dataset, settings, **about, intervention=intervention)
 
 
 def _world(world: World, folder: Path | None) -> Made:
@@ -226,3 +208,22 @@ def _effect(world: World, folder: Path | None) -> LinearEffect:
 
     effect: LinearEffect = keep(("effect", world), made)
     return effect
+
+
+def clicks_of(
+    source: Source,
+    method: Any,
+    *,
+    dataset: cp.Dataset,
+    log: Log,
+    user: CoupledUser,
+    effect: Callable[[], Effect],
+) -> cp.Clicks:
+    """The clicks for a method, merged as far as it allows; `effect` estimates that of positions, on swaps."""
+    if method.name == "labels":
+        return cp.ideal_clicks(dataset.train)
+    clicks = log.simulation.clicks if method.needs_patterns else log.simulation.clicks.merge()
+    if source == "log":
+        return clicks
+    known = effect() if source == "effect" else TrueEffect(user, relative=source == "true effect")
+    return corrected(clicks, known)

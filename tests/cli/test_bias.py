@@ -26,7 +26,7 @@ from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings

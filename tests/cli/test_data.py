@@ -1,4 +1,4 @@
-"""`clickprism data`: judged lists, public data sets, embedded data, and impression logs up to a trained ranker."""
+"""`clickprism data`: judged lists, public data sets, embedded data, and training on an impression log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from clickprism.cli.app import TREE
 from clickprism.cli.reference import examples
-from clickprism.data.vocabulary import Vocabulary
+from clickprism.data.encoding import Encoding
 from clickprism.model import Model
 
 Run = Callable[..., Any]
@@ -45,11 +45,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
     for name in ("train", "test"):
         (folder / f"{name}.txt").write_text("2 qid:1 1:0.5\n0 qid:1 2:1\n0 qid:2 1:1\n")
-    rows = impression_rows(30)
-    for name in ("log", "train", "validation", "test"):
-        (folder / f"{name}.csv").write_text("\n".join([HEADER, *rows]))
-    header = HEADER.replace("item_id", "sku").replace("age", "zip,dwell,time")
-    (folder / "shop.csv").write_text("\n".join([header, *(f"{row},3,{number}" for number, row in enumerate(rows))]))
     (folder / "small.toml").write_text("train_queries = 9\nvalidation_queries = 2\ntest_queries = 2\n")
     return folder
 
@@ -116,36 +111,42 @@ def test_a_folder_is_not_a_data_file(tmp_path: Path, cli: Run, monkeypatch: pyte
         assert cli(*words, code=1).stderr.startswith("error: .: cannot be read (it is a folder")
 
 
-def test_impressions_lead_to_a_ranker(log: Path, tmp_path: Path, cli: Run) -> None:
-    out = tmp_path / "shop"
-    found = cli("data", "impressions", log, "--out", out, "--json").json
-    assert found["files"][0]["rows"] == 600
-    assert found["parts"]["train"]["requests"] == 96
-    assert found["features"] == {"topic": 2, "age": "numbers"}
-    assert not found["graded"]
-    assert Vocabulary.load(out / "vocabulary.json").hash == found["vocabulary"]
-    assert "topic" in cli("data", "impressions", log).stdout
-    words = ["--config", out / "settings.toml", "--ranker", "mlp", "--method", "click", *QUICK]
-    cli("train", *words, "--out", tmp_path / "run")
-    files = [out / "clicks.npz", "--held-out", out / "held_out.npz"]
-    cli("train", *files, *words, "--out", tmp_path / "same")
+def test_an_impression_log_leads_to_a_ranker_and_to_scores_of_new_requests(log: Path, tmp_path: Path, cli: Run) -> None:
+    cli(
+        "train",
+        log,
+        "--ranker",
+        "mlp",
+        "--method",
+        "click",
+        *QUICK,
+        "--data.names",
+        "indicators",
+        "--out",
+        tmp_path / "run",
+    )
     normaliser = Model.load(tmp_path / "run" / "model").normaliser
     assert normaliser is not None
-    assert (normaliser.kind, normaliser.keep) == ("standard", (0,))
-    means = [cli("evaluate", "judged", tmp_path / name, "--json").json["rows"][0]["mean"] for name in ("run", "same")]
-    assert means[0] == means[1] > 0.5
-    found = cli("bias", "position", out / "clicks.npz", "--json").json
-    assert len(found["curve"]["values"]) == 5
-    assert found["sessions"] == 96
+    assert (normaliser.kind, normaliser.keep) == ("standard", (0, 1, 3))
+    assert cli("evaluate", "judged", tmp_path / "run", "--json").json["rows"][0]["mean"] > 0.5
+    encoding = Encoding.load(tmp_path / "run" / "encoding.json")
+    assert encoding.names == ("topic=war", "topic=film", "age", "age is missing")
+    assert encoding.encode_rows([{"topic": "film", "age": 3}, {"topic": "opera"}])[:, [0, 1, 3]].tolist() == [
+        [0, 1, 0],
+        [0, 0, 1],
+    ]
+    cli("model", "bundle", tmp_path / "run", "--out", tmp_path / "bundle")
+    manifest = json.loads((tmp_path / "bundle" / "manifest.json").read_text())
+    assert Encoding.of_plain(manifest["data"]["encoding"]) == encoding
 
 
 def test_names_reach_the_ranker_as_codes_or_indicators(log: Path, tmp_path: Path, cli: Run) -> None:
     words = ["train", log, "--evaluation.validation", "clicks", "--method", "click", *QUICK, "--ranker"]
     cli(*words, "attention", "--out", tmp_path / "attention")
     model = Model.load(tmp_path / "attention" / "model")
-    assert (model.ranker.categorical, model.ranker.categories, model.features) == ((0,), (3,), 2)
+    assert (model.ranker.categorical, model.ranker.categories, model.features) == ((0,), (3,), 3)
     cli(*words, "linear", "--data.names", "indicators", "--out", tmp_path / "linear")
-    assert Model.load(tmp_path / "linear" / "model").features == 3
+    assert Model.load(tmp_path / "linear" / "model").features == 4
 
 
 def test_measures_by_clicks_are_marked_and_pictures_name_features(log: Path, tmp_path: Path, cli: Run) -> None:
@@ -157,95 +158,47 @@ def test_measures_by_clicks_are_marked_and_pictures_name_features(log: Path, tmp
         printed = cli("evaluate", "judged", out, "--attention", picture).stdout
         assert "The log has no grades: measures use clicks as grades, which are biased" in printed
         assert all(f">{name}</text>" in picture.read_text() for name in shown)
-    graded = ["request,item,position,clicked,relevance,age", *(f"r{n},i,1,1,{n % 2},3" for n in range(10))]
+    graded = ["request,item,position,clicked,relevance,age", *(f"r{n},i,1,1,{n % 2},{n % 5}" for n in range(10))]
     log.write_text("\n".join(graded))
     cli("train", log, *words, "--evaluation.empty", "zero", "--out", tmp_path / "graded")
     assert "no grades" not in cli("evaluate", "judged", tmp_path / "graded").stdout
 
 
-def test_impressions_name_the_next_command_and_columns_to_ignore(
-    log: Path, tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_categories_as_numbers_are_warned_of(
+    log: Path, tmp_path: Path, cli: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    first, *rows = log.read_text().splitlines()
-    log.write_text("\n".join([f"{first},time", *(f"{row},10:{place // 5}" for place, row in enumerate(rows))]))
-    noted = cli("data", "impressions", "log.csv", "--out", "shop").stderr
-    assert "measures use clicks as grades" in noted
-    assert "--config shop/settings.toml --method dla --ranker attention --out runs/dla" in noted
-    assert "names of column 'time' occur in one list only" in noted
-    assert "add --ignore time" in noted
-    cli("data", "impressions", "log.csv", "--ignore", "time", "--out", "shop")
-    words = ["train", "--config", tmp_path / "shop" / "settings.toml", "--method", "click", *QUICK]
-    monkeypatch.chdir(tmp_path / "shop")
-    cli(*words, "--out", tmp_path / "run")
+    words = ["train", log, "--method", "click", *QUICK, "--out", tmp_path / "run"]
+    cli(*words)
     assert "mlp uses the codes of categories (topic) as numbers" in caplog.text
     caplog.clear()
-    cli(*words, "--data.names", "indicators", "--out", tmp_path / "run")
-    cli(*words, "--ranker", "attention", "--out", tmp_path / "run")
+    cli(*words, "--data.names", "indicators")
+    cli(*words, "--ranker", "attention")
     assert not caplog.text
 
 
-def test_a_part_without_clicks_is_reported(log: Path, tmp_path: Path, cli: Run) -> None:
-    rows = [row.split(",") for row in log.read_text().splitlines()]
-    for row in rows[450:]:
-        row[4] = "0"
-    log.write_text("\n".join(map(",".join, rows)))
-    noted = cli("data", "impressions", log, "--out", tmp_path / "shop").stderr
-    assert "The validation part has no clicks to choose an epoch by" in noted
-    words = ["train", "--config", tmp_path / "shop" / "settings.toml", "--method", "click", *QUICK]
+def test_a_part_without_clicks_cannot_choose_an_epoch(log: Path, tmp_path: Path, cli: Run) -> None:
+    header, *rows = log.read_text().splitlines()
+    parts = {"train": rows, "validation": rows[:50], "test": rows[:50]}
+    for name, lines in parts.items():
+        cells = [line.split(",") for line in lines]
+        for cell in cells if name == "validation" else []:
+            cell[4] = "0"
+        (tmp_path / f"{name}.csv").write_text("\n".join([header, *map(",".join, cells)]))
+    files = [word for name in parts for word in (f"--data.{name}", tmp_path / f"{name}.csv")]
+    words = ["train", "--data.source", "log", *files, "--method", "click", *QUICK, "--data.names", "indicators"]
     assert cli(*words, "--out", tmp_path / "run", "--json").json["validation"] == "none"
 
 
 def test_lists_without_a_relevant_document_are_excluded_by_grades_only(log: Path, tmp_path: Path, cli: Run) -> None:
     words = ["--evaluation.validation", "clicks", "--data.drop-without-relevant", "--method", "click", *QUICK]
     refused = cli("train", log, *words, "--out", tmp_path / "run", code=2).stderr
-    assert "--data.drop-without-relevant must be false for a log without a relevance column" in refused
+    assert "--data.drop-without-relevant must be false for a log without grades" in refused
     header, *rows = log.read_text().splitlines()
     graded = [f"{row},{int(row.split(',')[2] in ('i1', 'i3'))}" for row in rows]
     log.write_text("\n".join([f"{header},relevance", *graded]))
     cli("train", log, *words, "--out", tmp_path / "run")
 
 
-def test_broken_rows_stop_or_are_skipped_with_their_request(log: Path, tmp_path: Path, cli: Run) -> None:
-    log.write_text(log.read_text().replace("r7,u7,", "r7,,", 1))
-    assert "log.csv:37: column 'user_id' is empty" in cli("data", "impressions", log, code=1).stderr
-    skipped = tmp_path / "skipped.jsonl"
-    words = ["--on-error", "quarantine", "--quarantine-file", skipped, "--json"]
-    assert cli("data", "impressions", log, *words).json["files"][0]["quarantined"] == 5
-    assert [json.loads(line)["line"] for line in skipped.read_text().splitlines()] == [37, 38, 39, 40, 41]
-
-
-def test_errors_of_a_log_name_the_option_that_helps(log: Path, cli: Run) -> None:
-    good = log.read_text()
-    log.write_text(good.replace("film,0.1\n", "film,n/a\n", 1))
-    told = cli("data", "impressions", log, code=1).stderr
-    assert "column 'age' has 'n/a' and a number before. Leave the field empty" in told
-    for kind in ("categorical", "ignore", "numeric"):
-        assert f"--{kind} age" in told
-    cli("data", "impressions", log, "--ignore", "age")
-    cli("data", "impressions", log, "--categorical", "age")
-    cli("data", "impressions", log, "--numeric", "age", "--on-error", "quarantine")
-    first, *rows = (row.split(",") for row in good.splitlines())
-    log.write_text("\n".join(map(",".join, [first, *([*row[:3], str(int(row[3]) - 1), *row[4:]] for row in rows)])))
-    told = cli("data", "impressions", log, code=1).stderr
-    assert "from 1 (from 0 with --first-position 0" in told
-    assert "got 0. No request of the log is sound" in told
-    cli("data", "impressions", log, "--first-position", "0")
-    log.write_text(good.replace("item_id", "thing"))
-    assert "Name it: --item NAME" in cli("data", "impressions", log, code=1).stderr
-
-
-def test_names_of_held_out_requests_only_are_counted(log: Path, cli: Run) -> None:
-    head, tail = log.read_text().split("r110,", 1)
-    log.write_text(f"{head}r110,{tail.replace(',war,', ',opera,')}")
-    operas = log.read_text().count(",opera,")
-    done = cli("data", "impressions", log)
-    assert f"documents with a name unknown in training {operas} (topic)" in " ".join(done.stdout.split())
-    assert cli("data", "impressions", log, "--json").json["files"][0]["unknown"] == {"topic": operas}
-
-
 def test_a_log_without_features_cannot_train_a_ranker(log: Path, tmp_path: Path, cli: Run) -> None:
     log.write_text("\n".join(line.rsplit(",", 2)[0] for line in log.read_text().splitlines()))
-    assert "no features" in cli("data", "impressions", log, "--out", tmp_path / "shop").stdout
-    words = ["train", "--config", tmp_path / "shop" / "settings.toml", *QUICK, "--out", tmp_path / "run"]
-    assert "the documents have no features" in cli(*words, code=1).stderr
+    assert "the documents of this log have no features" in cli("train", log, *QUICK, "--out", tmp_path, code=3).stderr

@@ -17,7 +17,7 @@ from clickprism.auto.run import write_auto_bundle
 from clickprism.diagnosis.diagnose import diagnose
 from clickprism.experiments.compare import open_log
 from clickprism.log.ingest import ingest
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.model import Model
 from clickprism.rankers.linear import Linear
 from clickprism.simulation.raw_log import write_raw_log

@@ -17,7 +17,7 @@ import pytest
 
 from clickprism.cli.reference import examples
 from clickprism.log.ingest import ingest
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.simulation.raw_log import write_raw_log
 from clickprism.simulation.raw_settings import RawLogSettings
 from tests.data.shop import shop_table

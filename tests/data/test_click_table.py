@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import clickprism as cp
-from clickprism.data.click_table import days_of
+from clickprism.data.click_table import Columns, days_of, read_click_table
 from clickprism.data.logged import log_fingerprint
 from clickprism.errors import DataError, SettingError
 from tests.data.shop import shop_clicks
@@ -47,6 +49,44 @@ def rows(**columns: Any) -> dict[str, Any]:
 def positions(log: Any) -> list[list[int]]:
     starts, stops = log.clicks.offsets[:-1], log.clicks.offsets[1:]
     return [log.clicks.positions[start:stop].tolist() for start, stop in zip(starts, stops, strict=True)]
+
+
+def test_what_was_seen_grades_and_weights_are_read() -> None:
+    given = rows(search=[1, 1, 2, 2], position=[1, 2, 1, 2], document=["007", "8", "007", "8"], click=[1, 0, 0, 1])
+    log = cp.read_log({**given, "in_view": [1, 1, 1, 0], "grade": [2, None, 1, 0], "w": [0.5, 1, 1, 1]}, weight="w")
+    assert log.clicks.seen is not None
+    assert log.clicks.weights is not None
+    assert log.grades is not None
+    assert (log.clicks.seen.tolist(), log.clicks.weights.tolist()) == ([1, 1, 1], [0.5, 1, 1])
+    assert log.grades.tolist() == [1, 0]  # the last of each document
+    assert log.account["rows not used, clicked, though the row says that it was not seen"] == 1
+    with pytest.raises(DataError, match=r"column 'grade' has 0\.5 in row 1, which is no grade"):
+        cp.read_log({**given, "grade": [0.5, 0, 0, 0]})
+
+
+def test_ids_in_files_are_texts_and_json_lines_are_tables(tmp_path: Path) -> None:
+    lines = ["search_id,doc_id,position,clicked,price", "01,007,1,0,1.5", "01,8,2,1,2.5", "1,007,1,0,2"]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    log = cp.read_log(str(tmp_path / "log.csv"), features="all others")
+    assert log.clicks.lists.query_ids.tolist() == ["01", "1"]
+    assert log.clicks.lists.document_ids is not None
+    assert log.clicks.lists.document_ids.tolist() == ["007", "8", "007"]
+    names, *cells = (line.split(",") for line in lines)
+    texts = [dict(zip(names, [*row[:2], int(row[2]), int(row[3]), float(row[4])], strict=True)) for row in cells]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, texts)))
+    same = cp.read_log(str(tmp_path / "log.jsonl"), features="all others")
+    assert log_fingerprint(same) == log_fingerprint(log)
+
+
+def test_categories_as_codes() -> None:
+    names = [*"aabbc"]
+    given = rows(search=[1] * 5, position=range(1, 6), topic=names, size=[1, 2, 3, 4, None])
+    log = read_click_table(pa.table(given), Columns.of({"features": "all others", "codes": True}))
+    assert log.encoding is not None
+    assert log.encoding.for_ranker() == {"categorical": (0,), "categories": (3,)}
+    assert log.encoding.flags == (0, 2)
+    assert log.clicks.lists.features[:, 0].tolist() == [1, 1, 2, 2, 0]
+    assert log.encoding.encode_rows([{"topic": "b", "size": 1}, {"topic": "zzz"}])[:, 0].tolist() == [2, 0]
 
 
 def test_without_a_search_a_list_ends_where_positions_start_again() -> None:

@@ -125,12 +125,12 @@ def test_sessions_that_come_again_keep_their_clicks_and_columns(tmp_path: Path) 
 @pytest.mark.parametrize("place", [0, 1, 3])
 def test_one_huge_value_does_not_fill_memory(place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text vectors are as wide as their longest value."""
-    monkeypatch.setattr("clickprism.data.sessions.LARGEST", 1 << 16)
+    monkeypatch.setattr("clickprism.data.tables.LONGEST_IDS", 1 << 16)
     huge = ["cat", "a", "", "phone"]
     huge[place] = "x" * 10_000
     lines = [f"{name}\ta{name}\t\tphone" for name in "abc"]
     file = write(tmp_path, "\n".join(["query\tdocuments\tclicks\tdevice", *lines, "\t".join(huge)]))
-    with pytest.raises(DataError, match=r"too large: 4 of them, the longest of 10,000 characters\. Shorten them"):
+    with pytest.raises(DataError, match=r"too large: 4 texts, the longest of 10,000 characters\. .*shorten them"):
         read_sessions(file)
 
 

@@ -13,10 +13,9 @@ import torch
 from clickprism.click_models.pbm import PositionUser
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.anchor import moved_share
-from clickprism.debias.independence import Independence
-from clickprism.debias.inforank import InfoRank, InfoRankLearner
+from clickprism.debias.inforank import Independence, InfoRank, InfoRankLearner
 from clickprism.debias.loop import batches
-from clickprism.debias.pal import PositionAware
+from clickprism.debias.position_based import PositionAware
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
@@ -47,27 +46,24 @@ def first(clicks: Clicks) -> Batch:
 
 
 def test_without_a_change_if_unseen_it_is_pal(clicks: Clicks) -> None:
-    """At the start d = 0: the likelihood is that of a position-only product, whatever relevance is conditioned on."""
+    """At the start d = 0: the likelihood is that of a position-only product."""
     torch.manual_seed(0)
     pal = PositionAware().learner(MLP(hidden=(6, 4)).build(clicks.lists.features.shape[1]), clicks)
-    for given in ("smooth", "hard", "observed"):
-        parts = learner_of(clicks, spoiled=False, given=given).loss(first(clicks))
-        assert parts["clicks"].item() == pytest.approx(pal.loss(first(clicks))["clicks"].item(), rel=1e-6)
-        assert parts["information"].item() == 0.0
+    parts = learner_of(clicks, spoiled=False).loss(first(clicks))
+    assert parts["clicks"].item() == pytest.approx(pal.loss(first(clicks))["clicks"].item(), rel=1e-6)
+    assert parts["information"].item() == 0.0
 
 
-@pytest.mark.parametrize("given", ["smooth", "hard", "observed"])
 @pytest.mark.parametrize("form", [{}, {"observation": "anchored"}])
-def test_the_likelihood_by_a_loop(clicks: Clicks, given: str, form: dict[str, Any]) -> None:
-    learner, batch = learner_of(clicks, **form | {"given": given}).double(), first(clicks)
+def test_the_likelihood_by_a_loop(clicks: Clicks, form: dict[str, Any]) -> None:
+    learner, batch = learner_of(clicks, **form).double(), first(clicks)
     batch = replace(batch, features=batch.features.double())
     total = 0.0
     for row in range(len(batch.mask)):
         for place in np.flatnonzero(batch.mask[row].numpy()):
             odds = learner.conditional(batch.features[row, place][None], batch.positions[row, place][None])
             seen, unseen, known = (torch.sigmoid(each).item() for each in odds)
-            relevant = {"smooth": known * seen + (1 - known) * unseen, "hard": seen if known > 0.5 else unseen}
-            chance = relevant.get(given, seen) * known
+            chance = (known * seen + (1 - known) * unseen) * known
             count, shown = batch.clicks[row, place].item(), batch.impressions[row].item()
             total -= count * np.log(chance) + (shown - count) * np.log1p(-chance)
     assert learner.loss(batch)["clicks"].item() == pytest.approx(total / len(batch.mask), rel=1e-5)
@@ -146,7 +142,6 @@ def test_how_it_was_trained_says_what_held_out_clicks_are_judged_by(clicks: Clic
     [
         ({"eta": -1.0}, "eta must be 0 or more"),
         ({"eta": float("nan")}, "eta must be 0 or more"),
-        ({"given": "soft"}, "given must be one of smooth, hard, observed"),
         ({"observation": "all"}, "observation must be one of position, anchored"),
         ({"start": 1.0}, "start must be between 0 and 1"),
         ({"observation_rate": 0.0}, "observation_rate must be above 0"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def one_list() -> Clicks:
 
 def by_hand(**settings: Any) -> DecoupledLearner:
     """s(x) = 1 + x / 2, b = log(1, 1/2, 1/4), and a ranker whose score is x."""
-    observed = DocumentObservation("steepness", features=1, positions=3, hidden=0, flat=False)
+    observed = DocumentObservation(features=1, positions=3, hidden=0, flat=False)
     ranker = Linear().build(1)
     with torch.no_grad():
         observed.below.copy_(torch.from_numpy(BELOW[1:]))
@@ -79,19 +79,6 @@ def test_the_observation_by_hand(first: float) -> None:
     assert torch.equal(learner.log_observation(features[None, :, None])[0, :, 0], learner.log_observation(features))
 
 
-def test_a_deviation_for_each_position_by_hand() -> None:
-    """log o_k(x) = b_k + d_k(x) below the first; no document is steeper than another, so all have `first` there."""
-    observed = DocumentObservation("positions", features=1, positions=3, hidden=0, flat=False)
-    with torch.no_grad():
-        observed.below.copy_(torch.tensor([-1.0, -2.0]))
-        observed.chain.get_parameter("0.weight").copy_(torch.tensor([[0.5], [-0.25]]))
-    features = features_of(one_list())
-    assert observed(features).tolist() == [[0, -1, -2], [0, -0.5, -2.25], [0, -3, -1]]
-    learner = DecoupledLearner(Decoupling(first=0.5), Linear().build(1), one_list(), observed, ())
-    expected = observed(features) + math.log(0.5)
-    assert torch.allclose(learner.log_observation(features), expected)
-
-
 def test_the_loss_by_hand() -> None:
     """Each click weighs first / o; the third document is always seen, and so weighs `first`."""
     first, scores = 0.8, np.array([0.0, 1.0, -4.0])
@@ -115,14 +102,13 @@ def test_exposure_is_in_units_of_the_first_position(first: float) -> None:
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.25, 1.0])
-@pytest.mark.parametrize(("shape", "hidden"), [("steepness", 0), ("steepness", 6), ("positions", 6), ("curve", 0)])
+@pytest.mark.parametrize(("flat", "hidden"), [(False, 0), (False, 6), (True, 0)])
 def test_log_o_at_one_position_is_that_of_the_table(
-    shape: Any, hidden: int, drop: float, clicks: Clicks, monkeypatch: pytest.MonkeyPatch
+    flat: bool, hidden: int, drop: float, clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is a table made where s(x) b_k will do. A logarithm of sums may round otherwise at the end of a vector."""
     torch.manual_seed(0)
-    flat, kind = shape == "curve", cast(Any, "steepness" if shape == "curve" else shape)
-    observed = scattered(DocumentObservation(kind, features=5, positions=12, hidden=hidden, flat=flat))
+    observed = scattered(DocumentObservation(features=5, positions=12, hidden=hidden, flat=flat))
     learner = DecoupledLearner(Decoupling(drop=drop), MLP(hidden=(4,)).build(5), clicks, lbd._frozen(observed), ())
     features = features_of(clicks)[clicks.rows]
     positions = torch.from_numpy(clicks.positions.astype(np.int64))
@@ -130,8 +116,7 @@ def test_log_o_at_one_position_is_that_of_the_table(
     found = learner.log_observation_at(features, positions)
     assert torch.allclose(found, table, rtol=1e-6, atol=1e-7) if 0 < drop < 1 else torch.equal(found, table)
     seen = np.exp(table.double().numpy()) * clicks.list_impressions / learner.unit
-    if kind == "steepness":
-        monkeypatch.setattr(DocumentObservation, "forward", None)
+    monkeypatch.setattr(DocumentObservation, "forward", None)
     assert learner.exposure(clicks) == pytest.approx(seen, rel=1e-6 if 0 < drop < 1 else 0, abs=0)
     learner.loss(pad(clicks, np.arange(20)))
     learner.click_logits(pad(clicks, np.arange(20)))
@@ -139,7 +124,7 @@ def test_log_o_at_one_position_is_that_of_the_table(
 
 def test_clicks_in_the_first_place_stay_as_they_are_when_it_is_always_seen(clicks: Clicks) -> None:
     torch.manual_seed(0)
-    observed = scattered(DocumentObservation("steepness", features=5, positions=12, hidden=0, flat=False))
+    observed = scattered(DocumentObservation(features=5, positions=12, hidden=0, flat=False))
     learner = DecoupledLearner(Decoupling(first=1.0), MLP(hidden=(4,)).build(5), clicks, observed, ())
     batch = pad(clicks, np.arange(20))
     batch = replace(batch, clicks=batch.clicks * (batch.positions == 1))
@@ -166,7 +151,7 @@ def test_dropping_leaves_a_mixture_and_all_of_it_is_click() -> None:
 @pytest.mark.parametrize(("below", "first"), [((-1.0, -2.0), 0.8), ((-0.1, -0.2), math.exp(-0.15)), ((0.1, 0.3), 1.0)])
 def test_the_first_position_is_not_overlooked_more_than_the_others(below: tuple[float, float], first: float) -> None:
     """The mean of log o_k / o_1 below it bounds log o_1: -.15 is above log .8 = -.22, and no observation exceeds 1."""
-    observed = DocumentObservation("steepness", features=1, positions=3, hidden=0, flat=True)
+    observed = DocumentObservation(features=1, positions=3, hidden=0, flat=True)
     observed.below.data = torch.tensor(below)
     learner = DecoupledLearner(Decoupling(), MLP(hidden=(4,)).build(1), one_list(), observed, ())
     assert learner.unit == pytest.approx(first)
@@ -184,8 +169,7 @@ def test_only_the_ranker_of_a_learner_is_trained(clicks: Clicks) -> None:
     assert torch.equal(learner.log_observation(features_of(clicks)), before)
 
 
-@pytest.mark.parametrize("shape", ["steepness", "positions"])
-def test_a_log_with_one_position_leaves_clicks_as_they_are(shape: Any) -> None:
+def test_a_log_with_one_position_leaves_clicks_as_they_are() -> None:
     """Eighty lists of one document each: there is nothing to learn of positions, and clicks are what they are."""
     lists = Lists(
         np.random.default_rng(0).normal(size=(80, 2)).astype(np.float32), np.arange(81), np.arange(80).astype(np.str_)
@@ -193,7 +177,7 @@ def test_a_log_with_one_position_leaves_clicks_as_they_are(shape: Any) -> None:
     counts = np.arange(80) % 3
     log = Clicks(lists, lists.offsets, np.arange(80), np.ones(80, np.int32), counts, np.full(80, 2))
     settings = FitSettings(epochs=2, threads=1)
-    fitted = fit(log, method=Decoupling(replace(QUICK, shape=shape)), ranker=Linear(), settings=settings)
+    fitted = fit(log, method=Decoupling(QUICK), ranker=Linear(), settings=settings)
     assert fitted.observation is not None
     assert fitted.observation.tolist() == [1.0]
     assert fitted.learner is not None
@@ -234,7 +218,7 @@ def test_a_curve_alone_on_huge_features_is_doubted(
     clicks: Clicks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Said once, with a remedy; not where features are small, nor where nothing else than the curve was asked for."""
-    flat = DocumentObservation("steepness", features=5, positions=12, hidden=0, flat=True)
+    flat = DocumentObservation(features=5, positions=12, hidden=0, flat=True)
     tried = (lbd.Choice(0, math.inf, -1.0, 3),)
     monkeypatch.setattr(lbd, "learn_observation", lambda *_: (flat, tried))
     for factor, penalties, doubted in ((1e6, (0.0,), True), (1.0, (0.0,), False), (1e6, (), False)):

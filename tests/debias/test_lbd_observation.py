@@ -37,34 +37,31 @@ def features_of(clicks: Clicks) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])
-@pytest.mark.parametrize("shape", ["steepness", "positions"])
-def test_the_penalty_is_the_mean_square_of_the_slope(shape: Any, hidden: int) -> None:
+def test_the_penalty_is_the_mean_square_of_the_slope(hidden: int) -> None:
     """Over documents and positions, as autograd finds it, within a tenth over 20,000 random directions."""
     torch.manual_seed(0)
-    observed = scattered(DocumentObservation(shape, features=3, positions=4, hidden=hidden, flat=False))
+    observed = scattered(DocumentObservation(features=3, positions=4, hidden=hidden, flat=False))
     x = (0.3 * torch.randn(20, 3)).requires_grad_()
     logs, slope = observed.penalised(x.detach().repeat(1000, 1))
     assert torch.allclose(logs[:20], observed(x), atol=1e-6)
-    if shape == "steepness":
-        assert (observed.steepness(x) > 0).all()
+    assert (observed.steepness(x) > 0).all()
     columns = observed(x).unbind(-1)[1:]
     squares = [torch.autograd.grad(each.sum(), x, retain_graph=True)[0].square().sum(-1) for each in columns]
     assert slope.item() == pytest.approx(torch.stack(squares).sum().item() / 20 / 4, rel=0.1)
 
 
 @pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])
-@pytest.mark.parametrize("shape", ["steepness", "positions"])
-def test_all_documents_start_alike(shape: Any, hidden: int) -> None:
+def test_all_documents_start_alike(hidden: int) -> None:
     x = torch.randn(7, 3)
     for flat in (False, True):
-        observed = DocumentObservation(shape, features=3, positions=4, hidden=hidden, flat=flat)
+        observed = DocumentObservation(features=3, positions=4, hidden=hidden, flat=flat)
         assert torch.equal(observed(x), torch.cat([torch.zeros(1), observed.below]).expand(7, 4))
         assert torch.equal(observed.steepness(x), torch.ones(7))
         assert (len(observed.chain) == 0) is flat
 
 
 def found(penalty: float, *likelihoods: float) -> lbd._Found:
-    observed = DocumentObservation("steepness", features=1, positions=2, hidden=0, flat=True)
+    observed = DocumentObservation(features=1, positions=2, hidden=0, flat=True)
     mean = sum(likelihoods) / len(likelihoods)
     return lbd._Found(lbd.Choice(0, penalty, mean, 1), observed, np.array(likelihoods))
 
@@ -182,7 +179,6 @@ def test_an_observation_that_diverges_says_so(clicks: Clicks) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "must"),
     [
-        ("shape", "flat", "be one of steepness, positions"),
         ("hidden", (), "name at least one size"),
         ("hidden", (4, -1), "name at least one size"),
         ("hidden", (1.5,), "name at least one size, whole numbers"),

@@ -13,8 +13,7 @@ import torch
 
 from clickprism.debias.loop import pad
 from clickprism.debias.losses import log_click, start_odds
-from clickprism.debias.pal import PositionAware
-from clickprism.debias.regression_em import Form, RegressionEM, RegressionLearner
+from clickprism.debias.position_based import Form, PositionAware, RegressionEM, RegressionLearner
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.types import Batch, Clicks, Lists

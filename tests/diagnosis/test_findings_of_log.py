@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clickprism.diagnosis.coverage import coverage
+from clickprism.diagnosis.coverage import coverage, selection
 from clickprism.diagnosis.drift import drift, sums_p_value
-from clickprism.diagnosis.selection import selection
 from tests.diagnosis.tiny_logs import Page, log_of, swapped
 
 

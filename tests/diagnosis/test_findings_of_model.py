@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.feedback import feedback
-from clickprism.diagnosis.fit import fit
-from clickprism.diagnosis.identifiability import identifiability
 from clickprism.diagnosis.position import click_rates, position, top_changes
 from clickprism.diagnosis.users import COUPLING, POPULARITY, TRUST, coupling, finding_of, interaction, popularity, trust
+from clickprism.diagnosis.validity import feedback, fit, identifiability
 from clickprism.errors import DataError
 from clickprism.log_model import results
 from tests.diagnosis.hand_made import CURVE, FITS, LINKAGE, POSITION, hand_made, relevance

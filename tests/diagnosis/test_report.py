@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from clickprism._util.tables import Table, as_text, to_json
-from clickprism.diagnosis.finding import Diagnosis, Finding
+from clickprism.diagnosis.finding import Diagnosis, Finding, diagnosis_of, kept_diagnosis
 from clickprism.diagnosis.position import position
 from clickprism.diagnosis.report import report_of, summary, write_page
-from clickprism.diagnosis.saved import diagnosis_of, kept_diagnosis
 from clickprism.errors import SettingError
 from clickprism.serve.page.view import read_diagnosis
 from tests.diagnosis.hand_made import CURVE, hand_made

@@ -146,7 +146,7 @@ def impressions(path: Path, *, graded: bool) -> FeedbackSettings:
     path.write_text("\n".join(lines) + "\n")
     return replace(
         tiny(rounds=1, warm=0),
-        data=DataSettings(source="impressions", train=str(path)),
+        data=DataSettings(source="log", train=str(path)),
         sessions=3,
         ranker={"name": "attention", "tokens": 4, "width": 4},
         fit=replace(tiny().fit, epochs=1),

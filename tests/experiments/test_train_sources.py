@@ -11,8 +11,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from clickprism.data.click_table import TableSettings
 from clickprism.data.clicks import save_clicks
-from clickprism.data.roles import ImpressionSettings
+from clickprism.data.encoding import Encoding
 from clickprism.data.synthetic import SyntheticSettings
 from clickprism.errors import DataError
 from clickprism.experiments.data import load_data, simulate_log
@@ -50,28 +51,30 @@ def csv(path: Path, header: str = "search,document,position,click,price,age") ->
     return path
 
 
-def test_a_frame_on_disk_gives_the_same_model_as_csv_and_as_parquet(tmp_path: Path) -> None:
+def test_a_table_gives_the_same_model_as_csv_parquet_and_json_lines(tmp_path: Path) -> None:
     file = csv(tmp_path / "log.csv")
-    pq.write_table(pyarrow.csv.read_csv(file), tmp_path / "log.parquet")
+    table = pyarrow.csv.read_csv(file)
+    pq.write_table(table, tmp_path / "log.parquet")
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     trained = [
         train_ranker(SETTINGS, method="click", source=tmp_path / f"log.{kind}", out=tmp_path / kind)
-        for kind in ("csv", "parquet")
+        for kind in ("csv", "parquet", "jsonl")
     ]
     weights = [json.loads((each.model / "model.json").read_text())["files"] for each in trained]
-    assert weights[0] == weights[1]
+    assert weights[0] == weights[1] == weights[2]
     assert trained[0].validation == "clicks"  # the log has no grades
     assert trained[0].value is not None
     assert Model.load(trained[0].model).features == len(COLUMNS)
     kept = read_settings(tmp_path / "csv" / "settings.toml")
-    assert (kept.data.source, kept.data.train) == ("impressions", str(file))
+    assert (kept.data.source, kept.data.train) == ("log", str(file))
 
 
 def test_column_names_are_settings(tmp_path: Path) -> None:
-    file = csv(tmp_path / "log.csv", "page,hit,spot,taken,price,age")
-    columns = ImpressionSettings(request="page", item="hit", position="spot", clicked="taken")
-    settings = replace(SETTINGS, data=DataSettings(impressions=columns))
+    file = csv(tmp_path / "log.csv", "leaf,hit,spot,taken,price,age")
+    columns = TableSettings(map=("search=leaf", "document=hit", "position=spot", "click=taken"))
+    settings = replace(SETTINGS, data=DataSettings(table=columns))
     assert train_ranker(settings, method="dla", source=file, out=tmp_path / "run").epochs == 2
-    with pytest.raises(DataError, match="has no column for the request"):
+    with pytest.raises(DataError, match="has no column for the document"):
         train_ranker(SETTINGS, method="dla", source=file, out=tmp_path / "run")
 
 
@@ -93,20 +96,18 @@ def test_an_ingested_log_is_split_by_queries_and_validated_by_clicks(tmp_path: P
     assert [len(part) for part in (data.dataset.train, data.dataset.validation, data.dataset.test)] == [24, 3, 3]
     clicks = sum(int(part.clicks.sum()) for part in data.log.clicks.values())
     assert clicks == sum(int(str(row["click"])) for row in rows())
-    assert tuple(data.log.vocabulary.columns) == tuple(sorted(COLUMNS))
+    assert data.log.names == tuple(sorted(COLUMNS))
 
 
 def test_a_log_without_features_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sessions.tsv").write_text("query\tdocuments\tclicks\ncat\ta,b\tb\n")
-    with pytest.raises(DataError, match=r"is a session file, which has no features to train on.*log ingest"):
+    with pytest.raises(DataError, match=r"no features to train on.*a table with one row per result"):
         train_ranker(SETTINGS, method="dla", source=tmp_path / "sessions.tsv", out=tmp_path / "run")
     ingest([tmp_path / "sessions.tsv"], tmp_path / "log")
     with pytest.raises(DataError, match="the documents of this log have no features to train on"):
         train_ranker(SETTINGS, method="dla", source=tmp_path / "log", out=tmp_path / "run")
-    (tmp_path / "log.xls").touch()
-    for name, problem in (("log.xls", "is not a log that train can read"), ("none.csv", "there is no such file")):
-        with pytest.raises(DataError, match=problem):
-            train_ranker(SETTINGS, method="dla", source=tmp_path / name, out=tmp_path / "run")
+    with pytest.raises(DataError, match="there is no such file"):
+        train_ranker(SETTINGS, method="dla", source=tmp_path / "none.csv", out=tmp_path / "run")
 
 
 def test_a_simulated_log_is_on_the_data_that_it_records(tmp_path: Path) -> None:
@@ -120,16 +121,16 @@ def test_a_simulated_log_is_on_the_data_that_it_records(tmp_path: Path) -> None:
 
 
 def test_real_searches_of_hotels(tmp_path: Path) -> None:
-    columns = ImpressionSettings(
-        request="srch_id",
-        item="prop_id",
-        clicked="click_bool",
+    columns = TableSettings(
+        map=("search=srch_id", "document=prop_id", "click=click_bool"),
         ignore=("booking_bool", "gross_bookings_usd", "date_time"),
     )
-    data = DataSettings(impressions=columns, on_error="quarantine")
+    data = DataSettings(table=columns)
     source = shared_data("expedia/searches.csv.gz")
     trained = train_ranker(replace(SETTINGS, data=data), method="dla", source=source, out=tmp_path / "run")
     assert trained.validation == "clicks"
     assert trained.observation is not None
     assert np.isfinite(trained.observation).all()
-    assert Model.load(trained.model).features == 47
+    names = Encoding.load(tmp_path / "run" / "encoding.json").names
+    assert Model.load(trained.model).features == len(names)
+    assert {"price_usd", "prop_starrating", "prop_location_score2 is missing"} <= set(names)

@@ -16,7 +16,7 @@ import pytest
 
 from clickprism.errors import DataError
 from clickprism.log.engines.base import Engine
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimate import LogEstimates, estimate_log
 from clickprism.relevance.estimates import ESTIMATES, Estimates, count_suppressed, read_estimates
 from clickprism.relevance.estimators import Affine, DoublyRobust, Estimator, Imputed

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from clickprism.data.click_table import TableSettings
 from clickprism.errors import SettingError
 from clickprism.log.ingest.tables import Watermark, exported_events
-from clickprism.log.open_log import TableSettings
 from clickprism.log.store import WATERMARKS, LogStore
 
 QUERY = "select * from clicks;"

@@ -43,7 +43,6 @@ def test_position_bias_is_inconclusive_with_few_clicks() -> None:
     assert test.verdict == "inconclusive"
 
 
-@pytest.mark.xfail(strict=True, reason="clicks are split by a mean-field bound that prefers no trust")
 def test_the_trust_of_a_simulated_log_is_recovered() -> None:
     made = world(5, queries=200, days=6, searches=60, noise=np.inf, mean=-2.0, trust=0.2)
     model = LogModel.fit(made.log, settings=QUICK)
@@ -107,7 +106,7 @@ def test_popularity_is_present_if_popular_documents_are_observed_more_often() ->
 
 def test_popularity_is_inconclusive_if_the_engine_may_react_to_clicks(monkeypatch: pytest.MonkeyPatch) -> None:
     unsure = Feedback("inconclusive", -1.6, 0.05)
-    monkeypatch.setattr("clickprism.log_model.fitting.feedback", lambda *_, **__: unsure)
+    monkeypatch.setattr("clickprism.log_model.model.feedback", lambda *_, **__: unsure)
     test = LogModel.fit(popular(7, 0.8), settings=QUICK).tests["popularity"]
     assert test.verdict == "inconclusive"
     assert not test.used

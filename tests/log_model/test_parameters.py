@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clickprism.click_models.trust import TrustUser
 from clickprism.errors import DataError
-from clickprism.log_model.parameters import FORMAT, ClickParameters
+from clickprism.log_model.results import FORMAT, ClickParameters
 
 SOUND = {"format": FORMAT, "alpha": [1, 0.5], "beta": [0, -0.1]}
 

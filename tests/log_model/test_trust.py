@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from clickprism.log_model.checks import estimate_trust, trust_test
 from clickprism.log_model.counts import count
 from clickprism.log_model.fit import Fit, fit_form, trust_gamma
 from clickprism.log_model.results import Feedback, Linkage
 from clickprism.log_model.terms import Covariates, Form
-from clickprism.log_model.trust import estimate_trust, trust_test
 from clickprism.types import Clicks, Lists
 
 CURVE = np.array([1.0, 0.5, 0.3])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.identifiability import identifiability
+from clickprism.diagnosis.validity import identifiability
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Clicks, Lists
 

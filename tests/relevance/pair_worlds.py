@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clickprism.click_models.trust import TrustUser
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import PairCounts
 from clickprism.types import Float64, Int64

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 
 from clickprism.errors import DataError, SettingError
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimators import (
     DEFAULT,
     ESTIMATORS,

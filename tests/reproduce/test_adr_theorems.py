@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clickprism.log_model.parameters import ClickParameters
+from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimators import Affine, DoublyRobust
 from clickprism.relevance.pairs import PairCounts
 from clickprism.types import Float64

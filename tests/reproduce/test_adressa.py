@@ -13,8 +13,7 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from reproduce.inforank.adressa import AdressaSettings, load_adressa
-from reproduce.inforank.filter import kept_lists
-from reproduce.inforank.worlds import World, dataset_of
+from reproduce.inforank.worlds import World, dataset_of, kept_lists
 
 NEW_YEAR = 1483225200  # 2016-12-31T23:00:00Z, a Saturday
 
@@ -172,11 +171,11 @@ def test_ids_take_room_for_pairs_only(tmp_path: Path, monkeypatch: pytest.Monkey
     users = ["x" * 900, *"mnopqrstuvw"]
     events = [event(user, "a", 5, hour + view / 100) for hour, user in enumerate(users) for view in range(25)]
     write(tmp_path, {"20170101": events})
-    monkeypatch.setattr("clickprism.data.vocabulary.LARGEST", 4 * 900 * 12)
+    monkeypatch.setattr("clickprism.data.tables.LONGEST_IDS", 4 * 900 * 12)
     read = load_adressa(tmp_path)
     assert read.dataset.train.lists.query_ids.tolist()[-1] == "x" * 900
-    monkeypatch.setattr("clickprism.data.vocabulary.LARGEST", 4 * 900 * 12 - 1)
-    with pytest.raises(DataError, match="ids of users are too large: 12 of them, the longest of 900 characters"):
+    monkeypatch.setattr("clickprism.data.tables.LONGEST_IDS", 4 * 900 * 12 - 1)
+    with pytest.raises(DataError, match="the column of users is too large: 12 texts, the longest of 900 characters"):
         load_adressa(tmp_path)
 
 

@@ -15,10 +15,8 @@ from reproduce.common import files
 from reproduce.common.cli import How
 from reproduce.inforank import runs
 from reproduce.inforank.__main__ import main, parser, plan_of
-from reproduce.inforank.bias import found_items, moved
-from reproduce.inforank.bias_curves import CLUSTERS, IDS
-from reproduce.inforank.config import CANDIDATES, LEADING, MAX_GRADES, RANKERS, SIZES, Size, Trained, measures
-from reproduce.inforank.expected import EXPECTED
+from reproduce.inforank.bias import CLUSTERS, IDS, found_items, moved
+from reproduce.inforank.config import CANDIDATES, EXPECTED, LEADING, MAX_GRADES, RANKERS, SIZES, Size, Trained, measures
 from reproduce.inforank.plan import PARTS, Plan, case, eta_of
 from reproduce.inforank.rows import AFTER, COLUMNS, DISTANCE, EXPOSED, GAP, GRADES, Results, Row, rows_of
 from reproduce.inforank.run import foresee, reproduce

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clickprism.types import Clicks, Dataset, JudgedLists, Lists
-from reproduce.inforank.bias_curves import IDS, bias_basis, find_items
+from reproduce.inforank.bias import IDS, bias_basis, find_items
 
 
 def judged(ids: tuple[str, ...] | None, grades: tuple[int, ...]) -> JudgedLists:

@@ -7,7 +7,7 @@ import pytest
 
 from clickprism.errors import DataError
 from clickprism.types import Dataset, JudgedLists, Lists
-from reproduce.inforank.filter import filter_lists, kept_lists
+from reproduce.inforank.worlds import filter_lists, kept_lists
 
 
 def judged(*lists: list[int]) -> JudgedLists:

@@ -9,13 +9,12 @@ import pytest
 from clickprism.errors import DataError, SettingError
 from reproduce.common import files, pool
 from reproduce.common.cli import INTERRUPTED, How
-from reproduce.common.recorder import RULES
 from reproduce.common.results import mark_of
+from reproduce.common.training import RULES
 from reproduce.lbd import __main__ as entry
 from reproduce.lbd import runs
 from reproduce.lbd.__main__ import main, parser, plan_of
-from reproduce.lbd.config import CANDIDATES, LEADING, MEASURES, SIZES, TABLE, Size
-from reproduce.lbd.expected import EXPECTED
+from reproduce.lbd.config import CANDIDATES, EXPECTED, LEADING, MEASURES, SIZES, TABLE, Size
 from reproduce.lbd.plan import PARTS, Plan
 from reproduce.lbd.report import figure
 from reproduce.lbd.rows import Results, Row, rows_of
@@ -83,7 +82,7 @@ def test_what_is_the_same_run_is_shared() -> None:
 def test_every_run_stands_once_and_in_the_order_of_its_log() -> None:
     listed = Plan("embedded", TINY).runs()
     assert len({run.key for run in listed}) == len(listed)
-    kept = [run.method in ("click", "dla", "lbd", "lbd_paper") and run.source == "log" for run in listed]
+    kept = [run.method in ("click", "dla", "lbd", "lbd_paper", "lbd_code") and run.source == "log" for run in listed]
     order = [(run.world.seed, run.world.coupling) for run in listed[: kept.index(False)]]
     assert order == sorted(order)  # what is claimed comes first
     rest = [(run.world.seed, run.world.coupling) for run in listed[kept.index(False) :]]
@@ -406,6 +405,32 @@ def test_there_is_one_estimate_of_the_time(tmp_path: Path, monkeypatch: pytest.M
     plan = replace(plan, tuned={study: tuning.by_validation.setting})
     assert seconds()[0] == 0
     assert seconds()[2] == foresee(plan, tmp_path, 1)
+
+
+def test_the_settings_of_table_3_need_no_tuning() -> None:
+    made = plan_of(parser().parse_args(["--published", "--methods", "click,lbd_paper,lbd-ber", "--figures", "3"]))
+    assert made.tuning == []
+    assert made.labels == ["click", "lbd-ber", "lbd_paper"]
+    by_coupling = {coupling: made.of("lbd_paper", "mlp", coupling)[0].settings for coupling in made.size.couplings}
+    assert by_coupling[0.1] == {"penalty": 100.0, "drop": 0.1}
+    assert by_coupling[0.6] == {"penalty": 1.0, "drop": 0.4}
+    assert made.of("lbd-ber", "linear", 0.3)[0].settings == {"penalty": 0.0, "drop": 0.1}
+    with pytest.raises(SettingError, match="couplings"):
+        plan_of(parser().parse_args(["--published", "--couplings", "0.15"]))
+
+
+@pytest.mark.parametrize("ranker", ["mlp", "linear"])
+def test_the_published_networks_and_optimisers_run(ranker: str) -> None:
+    """512-256-128 with LayerNorm on the input by Adagrad, the linear ranker by SGD, 10,200 steps of 256 lists."""
+    made = plan_of(parser().parse_args(["--full", "--published", "--tables", "1", "--seeds", "0"]))
+    run = made.of("lbd_paper", ranker, 0.1)[0]
+    assert run.epochs * run.world.queries[0] // run.batch_size >= 9960  # type: ignore[index]
+    result = runs.make(replace(run, world=WORLD, epochs=1, batch_size=32), None)
+    assert 0 < result["clicks"][LEADING] < 1
+    if ranker == "mlp":
+        assert run.ranker == {"name": "mlp", "hidden": [512, 256, 128], "layer_norm": "all"}
+    else:
+        assert run.optimiser == "sgd"
 
 
 def test_quick_is_foreseen_to_be_quick(tmp_path: Path) -> None:

@@ -13,20 +13,15 @@ from typing import Any
 import pytest
 
 from clickprism._util.crash_points import POINTS as INGEST_POINTS
-from clickprism.errors import SettingError
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
 from clickprism.serve.http import events
 from clickprism.serve.http.events import (
     POINTS,
-    EventsBusyError,
-    EventsConflictError,
-    EventSettings,
     EventSink,
-    EventsRefusedError,
-    EventsTooLargeError,
     Inbox,
 )
+from clickprism.serve.http.problems import Problem
 from tests.log.raw_logs import BROKEN, broken, impression, stored
 from tests.serve.event_children import QUICK, post
 from tests.waiting import LIMIT, until
@@ -46,16 +41,17 @@ FIRST = lines(impression(1), "", BROKEN, impression(1), impression(2), impressio
 
 def test_every_batch_counts_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    sink = EventSink(log, QUICK)
+    sink = EventSink(log, **QUICK)
     assert sink.accept(FIRST, key="first") == 5
     assert sink.flush(LIMIT)
     assert (len(stored(log)), len(broken(log))) == (2, 1), "of rows with one id the first is stored"
     assert batches(log) == [], "nothing of the events stays beside the log"
     versions = [LogStore.open(log).table(name).version for name in ("events", "files", "quarantine")]
     assert sink.accept(FIRST, key="first") == 5
-    with pytest.raises(EventsConflictError, match="used before, with another batch"):
+    with pytest.raises(Problem, match="used before, with another batch"):
         sink.accept(lines(impression(3)), key="first")
-    assert sink.accept(b" \n\n", key="nothing") == 0
+    with pytest.raises(Problem, match="has no rows"):
+        sink.accept(b" \n\n", key="nothing")
     assert sink.flush(LIMIT)
     assert [LogStore.open(log).table(name).version for name in ("events", "files", "quarantine")] == versions
     array = b"[" + b",\n".join(FIRST.replace(b"\n\n", b"\n").split(b"\n")) + b"]"
@@ -65,11 +61,11 @@ def test_every_batch_counts_once(tmp_path: Path) -> None:
     assert len(stored(log)) == 2
     for path in (log / ".inbox").glob("*.json"):
         path.unlink()
-    reopened = EventSink(log, QUICK)
+    reopened = EventSink(log, **QUICK)
     assert reopened.accept(FIRST, key="first") == 5
     reopened.close()
     assert len(stored(log)) == 2, "the log knows a file that it has read, even when the key is forgotten"
-    with pytest.raises(EventsBusyError, match="stops"):
+    with pytest.raises(Problem, match="stops"):
         reopened.accept(lines(impression(9)), key="late")
 
 
@@ -91,7 +87,7 @@ def test_a_batch_goes_only_after_the_commit_of_the_log(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(events, "ingest", watched)
     monkeypatch.setattr(Inbox, "keep", kept)
-    sink = EventSink(log, QUICK)
+    sink = EventSink(log, **QUICK)
     sink.accept(FIRST, key="first")
     sink.close()
     assert seen == [("before", [True]), ("committed", [True]), ("removed", [True]), ("gone", [False])]
@@ -105,17 +101,17 @@ def test_a_batch_stays_on_disk_while_the_log_cannot_be_written(tmp_path: Path, m
 
     with monkeypatch.context() as patch:
         patch.setattr(events, "ingest", full)
-        sink = EventSink(log, QUICK)
+        sink = EventSink(log, **QUICK)
         assert sink.accept(FIRST, key="first") == 5
         sink.close()
     assert len(batches(log)) == 1
-    EventSink(log, QUICK).close()
+    EventSink(log, **QUICK).close()
     assert (len(stored(log)), batches(log)) == (2, [])
 
 
 def test_a_conflict_that_is_seen_late_leaves_nothing_to_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
-    sink = EventSink(log, QUICK)
+    sink = EventSink(log, **QUICK)
     sink.accept(lines(impression(1)), key="k")
     assert sink.flush(LIMIT)
     real, asked = Inbox._known, iter([True])
@@ -124,42 +120,39 @@ def test_a_conflict_that_is_seen_late_leaves_nothing_to_ingest(tmp_path: Path, m
         return False if next(asked, False) else real(inbox, path, packed)
 
     monkeypatch.setattr(Inbox, "_known", late)
-    with pytest.raises(EventsConflictError):
+    with pytest.raises(Problem):
         sink.accept(lines(impression(2)), key="k")
     sink.close()
-    EventSink(log, QUICK).close()
+    EventSink(log, **QUICK).close()
     assert len(stored(log)) == 1
 
 
 def test_what_cannot_be_taken(tmp_path: Path) -> None:
-    sink = EventSink(tmp_path / "log", EventSettings(max_bytes=400, max_rows=2))
-    for body, error, words in [
-        (b'{"colour": 1}', EventsRefusedError, "the rows have the fields of no known schema"),
-        (b'[{"search_id": 1},', EventsRefusedError, "the batch is not a JSON array"),
-        (b"[" * 300, EventsRefusedError, "the batch is not a JSON array"),
-        (b"x" * 401, EventsTooLargeError, "401 bytes, more than 400"),
-        (b"{}\n{}\n{}", EventsTooLargeError, "3 rows, more than 2"),
+    sink = EventSink(tmp_path / "log", max_rows=2)
+    for body, status, words in [
+        (b'{"colour": 1}', 409, "the rows have the fields of no known schema"),
+        (b'[{"search_id": 1},', 400, "the body is not JSON"),
+        (b"[" * 300, 400, "the body is not JSON"),
+        (b"[]", 422, "the batch has no rows"),
+        (b"{}\n{}\n{}", 413, "3 rows, more than 2"),
     ]:
-        with pytest.raises(error, match=words):
+        with pytest.raises(Problem, match=words) as refused:
             sink.accept(body, key="k")
-    with pytest.raises(EventsRefusedError, match="key is empty"):
-        sink.accept(b"{}", key="")
+        assert refused.value.status == status
     sink.close()
     assert list((tmp_path / "log" / ".inbox").iterdir()) == []
-    with pytest.raises(SettingError, match="max_rows must be above 0, got 0"):
-        EventSettings(max_rows=0)
 
 
 def test_small_batches_go_in_together_and_too_many_are_sent_away(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    sink = EventSink(log, EventSettings(group_seconds=0, max_waiting=30))
+    sink = EventSink(log, group_seconds=0, max_waiting=30)
     sink.accept(lines(impression(0)), key="0")
     assert sink.flush(LIMIT)
     with LogStore.open(log).lock(), ThreadPoolExecutor(30) as pool:
         posted = [pool.submit(sink.accept, lines(impression(i)), key=str(i)) for i in range(1, 31)]
         assert [each.result(LIMIT) for each in posted] == [1] * 30
         assert sink.waiting == 30
-        with pytest.raises(EventsBusyError, match="30 batches wait already"):
+        with pytest.raises(Problem, match="30 batches wait already"):
             sink.accept(lines(impression(99)), key="99")
     sink.close()
     assert len(stored(log)) == 31
@@ -168,7 +161,7 @@ def test_small_batches_go_in_together_and_too_many_are_sent_away(tmp_path: Path)
 
 def test_the_same_batch_at_the_same_time_counts_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    sink, start = EventSink(log, QUICK), threading.Barrier(8)
+    sink, start = EventSink(log, **QUICK), threading.Barrier(8)
 
     def send() -> int:
         start.wait(LIMIT)
@@ -188,7 +181,7 @@ def test_a_killed_sink_loses_nothing_and_counts_nothing_twice(
     assert point in (*POINTS, *INGEST_POINTS)
     log = tmp_path / "log"
     killed(post, str(log), [("first", FIRST)], fault=point)
-    sink = EventSink(log, QUICK)
+    sink = EventSink(log, **QUICK)
     assert sink.accept(FIRST, key="first") == 5
     assert sink.accept(lines(impression(1), impression(5)), key="second") == 2
     sink.close()

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import gc
 import threading
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from clickprism.errors import DataError
+from clickprism.serve.http.problems import Problem
+from clickprism.serve.http.ranking import Ages
 from clickprism.serve.store.base import (
+    LARGE,
     PASSWORD_VARIABLE,
-    AgePolicy,
     FeatureStore,
-    StaleFeaturesError,
     StoreInfo,
     StoreUnavailableError,
+    pack,
+    unpack,
 )
 from clickprism.serve.store.base import open_store as opened
-from clickprism.serve.store.block import LARGE, pack, unpack
 from clickprism.serve.store.publish import builder
 from clickprism.types import Float32
 from tests.serve.redis_server import redis_server
@@ -141,13 +143,13 @@ def test_nothing_is_there_before_the_switch(place: str) -> None:
 
 
 def test_old_features_are_marked_or_refused() -> None:
-    now = datetime(2026, 3, 1, 13)
-    assert not AgePolicy(max_age=3600).stale(info("v"), now=now)
-    assert AgePolicy(max_age=3599).stale(info("v"), now=now)
-    assert not AgePolicy().stale(info("v"), now=now)
-    with pytest.raises(StaleFeaturesError, match="3600 s old, more than max_feature_age 60 s"):
-        AgePolicy(max_age=60, action="refuse").stale(info("v"), now=now)
-    assert info("v").age(datetime(2026, 3, 1)) == 0
+    now = AS_OF.replace(hour=13, tzinfo=UTC).timestamp()
+    assert Ages(3600, refuse=True).of(info("v"), now=now) == ("2026-03-01T12:00:00Z", 3600.0, False)
+    assert Ages(3599, refuse=False).of(info("v"), now=now)[2]
+    assert not Ages(None, refuse=False).of(info("v"), now=now)[2]
+    with pytest.raises(Problem, match="3600 s old, more than max_feature_age 60 s"):
+        Ages(60, refuse=True).of(info("v"), now=now)
+    assert Ages(60, refuse=True).of(info("v"), now=now - 7200)[1] == info("v").age(datetime(2026, 3, 1)) == 0
 
 
 def test_a_server_that_is_away(server: str) -> None:

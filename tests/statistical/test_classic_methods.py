@@ -8,8 +8,7 @@ import pytest
 from clickprism.debias.base import Method
 from clickprism.debias.click import Click
 from clickprism.debias.ipw import AffineCorrection, InversePropensity
-from clickprism.debias.pal import PositionAware
-from clickprism.debias.regression_em import RegressionEM
+from clickprism.debias.position_based import PositionAware, RegressionEM
 from clickprism.rankers.linear import Linear
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings, Fitted

@@ -14,10 +14,9 @@ from typing import Any, final
 
 from clickprism._util.files import read_json, write_file
 from clickprism._util.tables import Table
-from clickprism.data.click_table import NAMES, event_table, text_rows
+from clickprism.data.click_table import NAMES, TableSettings, event_table, text_rows
 from clickprism.data.frames import read_source
 from clickprism.errors import DataError, SettingError
-from clickprism.log.open_log import TableSettings
 from clickprism.log.store import WATERMARKS
 
 
@@ -53,7 +52,7 @@ class GuessedColumns:
 
 def guess_columns(source: str, table: TableSettings) -> GuessedColumns:
     """Propose which column of a table holds what, by the names of the columns."""
-    read = read_source(source, sql=table.query).table
+    read = read_source(source, sql=table.query, text=table.columns().is_id).table
     columns = table.columns().found_in(read.column_names, source)
     roles = columns.roles()
     maps = " ".join(f"--map {role}={shlex.quote(column)}" for role, column in roles.items())
@@ -86,7 +85,7 @@ def exported_events(
             note("The query has no new rows")
             yield None
             return
-    rows = read_source(source, sql=sql).table
+    rows = read_source(source, sql=sql, text=table.columns().is_id).table
     if watermark is not None:
         watermark.begin(rows)
     events, notes = event_table(rows, table.columns(), source=source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -14,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
+import msgspec
 import numpy as np
 from scipy.special import expit
 
@@ -55,9 +55,11 @@ KEPT: Final = 8
 WORDS: Final = ("red running shoes", "how to tie a bow", "city map", "opening hours", "rain", "used bicycle", "a", "")
 
 
-def raw_features(normaliser: Normaliser | None, *, rows: int, missing: Bool) -> Float32:
+def raw_features(
+    normaliser: Normaliser | None, *, rows: int, missing: Bool, generator: np.random.Generator | None = None
+) -> Float32:
     """Features as training may have had them; of those that may be `missing`, one in ten is NaN, [rows, features]."""
-    draw = np.random.default_rng(20260101)
+    draw = generator or np.random.default_rng(20260101)
     values = draw.normal(size=(rows, len(missing)))
     if normaliser is not None and normaliser.kind != "none":
         values = _like(normaliser, values, draw)
@@ -453,7 +455,7 @@ def write_bundle(
     )
     contents["MODEL_CARD.md"] = model_card(manifest).encode()
     hashes = {key: hashlib.sha256(content).hexdigest() for key, content in sorted(contents.items())}
-    manifest = dataclasses.replace(manifest, files=hashes)
+    manifest = msgspec.structs.replace(manifest, files=hashes)
     contents[MANIFEST] = json.dumps(manifest.plain(), indent=1, ensure_ascii=False).encode()
     with write_errors(folder), atomic_folder(place) as draft:
         for key, content in contents.items():

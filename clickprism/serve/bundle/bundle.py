@@ -8,27 +8,27 @@ trust. `clickprism.serve.scoring.scorer` scores by one; docs/serving.md has the 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, to_builtin
 from clickprism.errors import DataError, MissingExtraError, SettingError
 from clickprism.serve.scoring.evidence import Evidence
-from clickprism.settings import build, plain
 
 MANIFEST: Final = "manifest.json"
 MB: Final = 1 << 20
 NAMES: Final = re.compile(r"(?!manifest\.)[a-z][a-z0-9_-]{0,60}\.(?:onnx|safetensors|txt|json|svg)|MODEL_CARD\.md")
+# pictures are of bundles of version 0.1, and are not read
 LARGEST: Final = {
     ".onnx": 2048 * MB - 1,
     ".safetensors": 4096 * MB,
@@ -66,7 +66,7 @@ def check_name(name: str, *, file: Path) -> None:
     if not NAMES.fullmatch(name):
         problem = f"names a file that no bundle has: {name[:80]!r}"
         raise DataError(
-            problem, file=file, remedy="Its files stand beside it, and are weights, JSON, pictures and the model card"
+            problem, file=file, remedy="Its files stand beside it, and are weights, JSON and the model card"
         )
 
 
@@ -107,24 +107,6 @@ def opened(folder: Path, name: str) -> BufferedReader:
     return os.fdopen(handle, "rb")
 
 
-def parsed(text: bytes, *, file: Path) -> dict[str, object]:
-    """A JSON object; a name that stands twice in it, or anything else than an object, is an error."""
-
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            raise ValueError("a name stands twice")
-        return made
-
-    try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"is not JSON ({error})", file=file, remedy=ANEW) from None
-    if not isinstance(value, dict):
-        raise DataError("is not a JSON object", file=file, remedy=ANEW)
-    return value
-
-
 def _check_start(file: Path, first: bytes, size: int) -> None:
     """Refuse what is plainly not what its name says, such as a pickle, before anything reads it."""
     ending = file.suffix
@@ -150,8 +132,7 @@ Role: TypeAlias = Literal["main", "naive", "imputation"]
 
 
 @final
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One ranker of a bundle.
 
     Attributes:
@@ -165,16 +146,15 @@ class Part:
     """
 
     kind: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    method: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    method: dict[str, Any] = msgspec.field(default_factory=dict)
     normaliser: dict[str, Any] | None = None
     missing: Missing = "refuse"
     calibration: tuple[float, float] | None = None
 
 
 @final
-@dataclass(frozen=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which documents of a query a ranker may reorder.
 
     A ranker that learned only from the documents that an engine showed may be wrong about other candidates.
@@ -217,8 +197,7 @@ class Scope:
 
 
 @final
-@dataclass(frozen=True)
-class BundleManifest:
+class BundleManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a bundle is; manifest.json has the same names.
 
     Attributes:
@@ -248,8 +227,8 @@ class BundleManifest:
     kind: str
     files: dict[str, str]
     name: str = ""
-    method: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    method: dict[str, Any] = msgspec.field(default_factory=dict)
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
     feature_names: tuple[str, ...] = ()
     normaliser: dict[str, Any] | None = None
     missing: Missing = "refuse"
@@ -257,8 +236,8 @@ class BundleManifest:
     imputation: Part | None = None
     naive: Part | None = None
     observation: tuple[float, ...] = ()
-    data: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
     created: str = ""
     clickprism: str = ""
     notes: tuple[str, ...] = ()
@@ -279,43 +258,27 @@ class BundleManifest:
 
     def plain(self) -> dict[str, Any]:
         """Return the manifest as JSON holds it; newer fields are omitted if empty, so that older versions read it."""
-        return {name: value for name, value in plain(self).items() if value is not None or name not in NEWER}
+        values: dict[str, Any] = msgspec.to_builtins(self, enc_hook=to_builtin)
+        return {name: value for name, value in values.items() if value is not None or name not in NEWER}
+
+
+class _Version(msgspec.Struct):
+    schema_version: Any = None
 
 
 def read_manifest(text: bytes, file: Path) -> BundleManifest:
     """The manifest that a file holds; a name it should not have, or a value of another type, is an error."""
-    values: dict[str, Any] = parsed(text, file=file)
-    version = values.get("schema_version")
-    if version != SCHEMA:
-        problem = f"is a bundle of schema version {version!r}, this clickprism reads {SCHEMA}"
-        raise DataError(problem, file=file, remedy="Use the clickprism that made it, or a newer one")
     try:
-        parts: dict[str, Any] = {
-            role: build(Part, values[role], path=role)
-            for role in ("imputation", "naive")
-            if values.get(role) is not None
-        }
-        parts |= {} if values.get("scope") is None else {"scope": _read_scope(values["scope"])}
-        if values.get("evidence") is not None:
-            parts["evidence"] = build(Evidence, values["evidence"], path="evidence")
-        manifest = build(BundleManifest, {**values, **parts})
-    except (SettingError, TypeError) as error:
+        version = msgspec.json.decode(text, type=_Version).schema_version
+        if version != SCHEMA:
+            problem = f"is a bundle of schema version {version!r}, this clickprism reads {SCHEMA}"
+            raise DataError(problem, file=file, remedy="Use the clickprism that made it, or a newer one")
+        manifest = msgspec.json.decode(text, type=BundleManifest)
+    except (msgspec.DecodeError, SettingError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"is not the manifest of a bundle ({error})", file=file, remedy=ANEW) from None
     if len(manifest.feature_names) > MOST_FEATURES or len(set(manifest.feature_names)) < len(manifest.feature_names):
         raise DataError("has too many features, or one twice", file=file, remedy=ANEW)
     return manifest
-
-
-def _read_scope(values: Any) -> Scope:
-    """Return the scope that a manifest states; unlike settings of a command, text is never read as a number."""
-    if not isinstance(values, dict):
-        raise SettingError("scope", values, "be a table of settings")
-    for name in sorted(values.keys() - {"rerank_depth", "reason"}):
-        raise SettingError(f"scope.{name}", values[name], "be a known setting (known: reason, rerank_depth)")
-    try:
-        return Scope(**values)
-    except SettingError as error:
-        raise error.renamed(f"scope.{error.field}") from None
 
 
 VERSION_DIGITS: Final = 16
@@ -422,7 +385,7 @@ class Bundle:
         return content(self.folder, name, self.manifest.files[name])
 
     def read_part(self, role: Role) -> dict[str, bytes]:
-        """All files of one of its rankers, by the names that they have there; pictures and the like are of none."""
+        """All files of one of its rankers, by the names that they have there."""
         others = tuple(f"{other}-" for other in ROLES if other != role)
         start = file_name(role, "")
         mine = [name for name in self.manifest.files if name.startswith(start) and not name.startswith(others)]

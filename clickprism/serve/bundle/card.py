@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any, Final
+
+from jinja2 import Environment, StrictUndefined
 
 from clickprism.serve.bundle.bundle import BundleManifest, Part
 
@@ -39,40 +43,20 @@ BY_AUTO: Final = {
 
 def model_card(manifest: BundleManifest) -> str:
     """Return the card as Markdown."""
-    sections = {
-        "Intended use": _use(manifest),
-        "Data": _data(manifest),
-        "Method and what it assumes": _method(manifest),
-        "Metrics": _table(("measure", "value"), [(name, f"{v:.4f}") for name, v in manifest.metrics.items()])
-        or "None was given to the bundle.",
-        "Observation": _observation(manifest),
-        "Inputs": _inputs(manifest),
-        "Limits": _limits(manifest),
-    }
-    head = f"# {manifest.name}\n\n{KINDS.get(manifest.kind, manifest.kind).capitalize()}, made {manifest.created} by "
-    head += f"clickprism {manifest.clickprism}. Generated: change the ranker, not this file.\n"
-    return head + "".join(f"\n## {title}\n\n{text}\n" for title, text in sections.items() if text)
-
-
-def _use(manifest: BundleManifest) -> str:
-    texts = [
-        "Ordering the documents of one query: scores are compared within a list, higher first. They are not "
-        "comparable between queries"
-        + (
-            ", but estimate a click probability in the first slot."
-            if manifest.kind in ("approximation", "cross-encoder")
-            else ", nor are they probabilities."
-        ),
-        *([] if manifest.scope is None else [manifest.scope.sentence()]),
-        "Not for decisions about people, nor for data of another kind than that below.",
-    ]
-    if manifest.naive is not None:
-        texts.append("A naive ranker that took clicks for relevance is beside it, to see what debiasing changed.")
-    return "\n\n".join(texts)
-
-
-def _data(manifest: BundleManifest) -> str:
-    return _table(("", ""), described_data(manifest.data)) or "Not known."
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
+    template = environment.from_string(files(__package__).joinpath("card.md.j2").read_text(encoding="utf-8"))
+    normaliser = manifest.normaliser
+    text = template.render(
+        bundle=manifest,
+        kinds=KINDS,
+        data=described_data(manifest.data),
+        method=_described(manifest.main),
+        settings={name: value for name, value in manifest.method.items() if name != "name"},
+        normalisation="none" if normaliser is None else normaliser.get("kind"),
+        missing=MISSING[manifest.missing],
+        reads=manifest.kind == "cross-encoder" or (manifest.imputation and manifest.imputation.kind == "cross-encoder"),
+    )
+    return re.sub("\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
 def described_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -84,18 +68,6 @@ def described_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (name, f"{value:,}" if type(value) is int else str(value)) for name, value in data.items() if name != "encoding"
     ]
-
-
-def _method(manifest: BundleManifest) -> str:
-    texts = [_described(manifest.main)]
-    settings = {name: value for name, value in manifest.method.items() if name != "name"}
-    if settings:
-        texts.append(f"Its settings: {_listed(settings)}.")
-    if manifest.settings:
-        texts.append(f"The ranker: {_listed(manifest.settings)}.")
-    if manifest.imputation is not None:
-        texts.append(f"Its imputation is {KINDS[manifest.imputation.kind]}.")
-    return "\n\n".join(texts)
 
 
 def _described(part: Part) -> str:
@@ -113,48 +85,3 @@ def _described(part: Part) -> str:
     blocks = text.partition("\nAttributes:")[0].strip().split("\n\n")
     kept = [f"```\n{block}\n```" if "=" in block and "." not in block.rstrip()[-1:] else block for block in blocks[:4]]
     return f"`{name}`: " + "\n\n".join(block for block in kept if ">>>" not in block)
-
-
-def _observation(manifest: BundleManifest) -> str:
-    if not manifest.observation:
-        return ""
-    rows = [(str(place), f"{value:.4f}") for place, value in enumerate(manifest.observation, start=1)]
-    text = "How often each position is observed, relative to position 1:"
-    return f"{text}\n\n{_table(('position', 'observation'), rows)}"
-
-
-def _inputs(manifest: BundleManifest) -> str:
-    texts = []
-    if manifest.feature_names:
-        kind = "none" if manifest.normaliser is None else manifest.normaliser.get("kind")
-        texts.append(f"{len(manifest.feature_names)} features, raw, in this order: {_some(manifest.feature_names)}.")
-        texts.append(f"Normalisation: {kind}. {MISSING[manifest.missing]}")
-    if manifest.click_fields:
-        texts.append(f"Click vectors of {len(manifest.click_fields)} fields: {_some(manifest.click_fields)}.")
-    if manifest.kind == "cross-encoder" or (manifest.imputation and manifest.imputation.kind == "cross-encoder"):
-        texts.append("The texts of the query and of each document.")
-    return "\n\n".join(texts)
-
-
-def _limits(manifest: BundleManifest) -> str:
-    lines = [
-        "Clicks alone cannot tell every kind of bias apart: what the method assumes above must hold for the log.",
-        "It knows the users, documents and features of its training data; measure it again when these change.",
-        "The hashes of the bundle find damage; they do not prove who made it.",
-        *manifest.notes,
-    ]
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in settings.items() if not isinstance(value, dict))
-
-
-def _some(names: tuple[str, ...], most: int = 40) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"`{name}`" for name in names[:most]) + more
-
-
-def _table(head: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
-    lines = [f"| {name} | {value} |" for name, value in rows]
-    return "\n".join([f"| {head[0]} | {head[1]} |", "|---|---|", *lines]) if lines else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias, final
@@ -128,6 +128,7 @@ class Source:
         return self.model.score(Lists(rows, offsets, np.arange(len(offsets) - 1).astype(np.str_)))
 
 
+Ranges: TypeAlias = dict[int, tuple[np.float32, np.float32]]
 Reader: TypeAlias = Callable[[Mapping[str, bytes], Float32], Float64]
 
 
@@ -444,57 +445,42 @@ def sample(source: Source, package: Package, *, rows: int, seed: int) -> Float32
 
 def at_splits(forest: Forest, matrix: Float32, generator: np.random.Generator) -> Float32:
     """Three rows for each split that lead there from the root and then to its threshold, above it, and nowhere."""
-    places = [(tree, node) for tree in forest.trees for node in range(len(tree.feature))]
+    places = [place for tree in forest.trees if len(tree.feature) for place in _ways(tree)]
     chosen = generator.permutation(len(places))[:SPLITS]
     rows = matrix[generator.integers(0, len(matrix), len(chosen))].repeat(3, axis=0)
-    above: dict[int, list[int]] = {}
     for row, place in enumerate(chosen.tolist()):
-        tree, node = places[place]
-        parents = above.setdefault(id(tree), _parents(tree))
+        column, threshold, ranges = places[place]
         three = slice(3 * row, 3 * row + 3)
-        for feature, (low, high) in _ranges(tree, node, parents).items():
+        for feature, (low, high) in ranges.items():
             rows[three, feature] = high if high < HUGE else np.nextafter(max(low, -HUGE), HUGE)
-        threshold = np.float32(tree.threshold[node])
         following = min(np.nextafter(threshold, np.float32(np.inf)), HUGE) if threshold < HUGE else threshold
-        rows[three, tree.feature[node]] = np.clip([threshold, following, np.nan], -HUGE, HUGE)
+        rows[three, column] = np.clip([threshold, following, np.nan], -HUGE, HUGE)
     return rows
 
 
-def _parents(tree: Tree) -> list[int]:
-    """The split above each split: twice its number, one more for its right side; -1 for the root."""
-    parents = [-1] * len(tree.feature)
-    for side, children in ((0, tree.left), (1, tree.right)):
-        for parent, child in enumerate(children.tolist()):
-            if child >= 0:
-                parents[child] = 2 * parent + side
-    return parents
-
-
-def _ranges(tree: Tree, node: int, parents: list[int]) -> dict[int, tuple[np.float32, np.float32]]:
-    """The values of each feature that lead from the root to a split: above the first, at most the second."""
-    ranges: dict[int, tuple[np.float32, np.float32]] = {}
-    while parents[node] >= 0:
-        node, right = divmod(parents[node], 2)
+def _ways(tree: Tree) -> Iterator[tuple[int, np.float32, Ranges]]:
+    """The feature and threshold of each split, and the values that lead there: above one number, at most another."""
+    todo: list[tuple[int, Ranges]] = [(tree.root(), {})]
+    while todo:
+        node, ranges = todo.pop()
+        if node < 0:
+            continue
         feature, threshold = int(tree.feature[node]), np.float32(tree.threshold[node])
+        yield feature, threshold, ranges
         low, high = ranges.get(feature, (np.float32(-np.inf), np.float32(np.inf)))
-        ranges[feature] = (max(low, threshold), high) if right else (low, min(high, threshold))
-    return ranges
+        todo.append((int(tree.left[node]), {**ranges, feature: (low, min(high, threshold))}))
+        todo.append((int(tree.right[node]), {**ranges, feature: (max(low, threshold), high)}))
 
 
 def _plain(source: Source, forest: Forest | None, rows: int, generator: np.random.Generator) -> Float32:
-    width = source.model.features
-    centre, spread = np.zeros(width), np.ones(width)
-    if source.normaliser is not None:
-        centre = np.where(np.isfinite(source.normaliser.mean), source.normaliser.mean, 0.0)
-        if source.normaliser.kind == "log1p":
-            centre = np.copysign(np.expm1(np.minimum(np.abs(centre), 80)), centre)
-        factor = source.normaliser.factor
-        spread = np.clip(np.divide(1.0, factor, out=np.ones(width), where=factor > 0), 1e-30, 1e30)
+    from clickprism.serve.bundle.build import raw_features
+
+    nowhere = np.zeros(source.model.features, np.bool_)
+    drawn = raw_features(source.normaliser, rows=rows, missing=nowhere, generator=generator).astype(np.float64)
     for column, cuts in enumerate(() if forest is None else forest.splits()):
         if len(cuts) > 1:
-            centre[column] = float(np.median(cuts))
-            spread[column] = (float(cuts[-1]) - float(cuts[0])) / 2
-    drawn = centre + spread * generator.normal(size=(rows, width))
+            spread = (float(cuts[-1]) - float(cuts[0])) / 2
+            drawn[:, column] = float(np.median(cuts)) + spread * generator.normal(size=rows)
     if forest is not None:
         extreme = generator.random(drawn.shape) < 0.01
         drawn[extreme] = generator.choice(np.array([-HUGE, HUGE, 0.0, -0.0]), int(extreme.sum()))

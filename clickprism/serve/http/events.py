@@ -22,7 +22,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
@@ -30,11 +29,11 @@ import msgspec
 
 from clickprism._util.crash_points import crash_point
 from clickprism._util.files import DRAFT, atomic_file, create_folder, sync, write_file
-from clickprism.errors import ClickprismError, DataError, SettingError
+from clickprism.errors import DataError
 from clickprism.log.ingest import ingest
 from clickprism.log.read import detect
 from clickprism.log.store import LogStore
-from clickprism.serve.http.call import JSON, Call
+from clickprism.serve.http.call import BUSY, JSON, Call
 from clickprism.serve.http.messages import EVENT_KEY, NDJSON, EventsAnswer
 from clickprism.serve.http.problems import UNREADABLE, Problem, malformed
 from clickprism.serve.settings import ServeSettings
@@ -48,52 +47,11 @@ MAX_GROUP: Final = 200
 RETRY_SECONDS: Final = 5.0
 """Seconds until a batch that could not be ingested is tried again."""
 CLEAR_SECONDS: Final = 600.0
+KEEP_HOURS: Final = 72.0
+"""How long a key is remembered after its batch is in the log."""
 THREADS: Final = 32
 _KEY = re.compile(EVENT_KEY.encode())
 _LOG: Final = logging.getLogger(__name__)
-
-
-class EventsRefusedError(ClickprismError):
-    """The batch as a whole cannot be taken, now or ever (409)."""
-
-
-class EventsConflictError(ClickprismError):
-    """The idempotency key was used before with other content (409)."""
-
-
-class EventsTooLargeError(ClickprismError):
-    """The batch has more bytes or rows than are allowed (413)."""
-
-
-class EventsBusyError(ClickprismError):
-    """Too many batches wait, or the disk cannot be written (503): send the same again, with the same key."""
-
-
-@final
-@dataclass(frozen=True)
-class EventSettings:
-    """Limits of a sink.
-
-    Attributes:
-        max_bytes: of a batch.
-        max_rows: of a batch.
-        max_waiting: batches of one process that wait for the log; more are refused for now.
-        group_seconds: minimum time from one commit of the log to the next, so that small batches go in together.
-        keep_hours: how long a key is remembered after its batch is in the log.
-    """
-
-    max_bytes: int = 4 << 20
-    max_rows: int = 20_000
-    max_waiting: int = 256
-    group_seconds: float = 0.5
-    keep_hours: float = 72.0
-
-    def __post_init__(self) -> None:
-        for name in ("max_bytes", "max_rows", "max_waiting", "keep_hours"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise SettingError(name, getattr(self, name), "be above 0")
-        if not 0 <= self.group_seconds < float("inf"):
-            raise SettingError("group_seconds", self.group_seconds, "be 0 or more")
 
 
 def as_lines(body: bytes) -> bytes:
@@ -107,9 +65,10 @@ def as_lines(body: bytes) -> bytes:
         return text
     flat = text.replace(b"\n", b" ").replace(b"\r", b" ")
     try:
-        return b"\n".join(map(bytes, msgspec.json.decode(flat, type=list[msgspec.Raw])))
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise EventsRefusedError(f"the batch is not a JSON array: {error}") from None
+        rows = msgspec.json.decode(flat, type=list[msgspec.Raw])
+    except UNREADABLE as error:
+        raise malformed(error) from None
+    return b"\n".join(map(bytes, rows))
 
 
 @final
@@ -124,7 +83,7 @@ class Inbox:
         """Write a batch and wait until it is on disk; return None if the log has it already.
 
         Raises:
-            EventsConflictError: Another batch has this key.
+            Problem: Another batch has this key (409).
         """
         name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
         packed = _packed(name, lines)
@@ -141,7 +100,7 @@ class Inbox:
             sync(self.folder)  # the other writer may not have come to this yet
         try:
             return None if self._known(path, packed) else path
-        except EventsConflictError:
+        except Problem:
             path.unlink(missing_ok=True)
             raise
 
@@ -183,11 +142,15 @@ class EventSink:
 
     Args:
         log: the folder of the log; it is created if it does not exist.
-        settings: limits.
+        max_rows: of a batch.
+        max_waiting: batches of this process that wait for the log; more are refused for now.
+        group_seconds: minimum time from one commit of the log to the next, so that small batches go in together.
     """
 
-    def __init__(self, log: Path | str, settings: EventSettings | None = None) -> None:
-        self.settings = settings or EventSettings()
+    def __init__(
+        self, log: Path | str, *, max_rows: int = 20_000, max_waiting: int = 256, group_seconds: float = 0.5
+    ) -> None:
+        self._max_rows, self._max_waiting, self._group_seconds = max_rows, max_waiting, group_seconds
         self._store = LogStore.open(log, create=True)
         self._inbox = Inbox(self._store.folder)
         self._changed = threading.Condition()
@@ -209,27 +172,24 @@ class EventSink:
             body: JSON lines, or a JSON array, of rows as `clickprism log ingest` reads them.
             key: the same key is the same batch.
         """
-        if not key:
-            raise EventsRefusedError("the idempotency key is empty")
-        if len(body) > self.settings.max_bytes:
-            raise EventsTooLargeError(f"the batch has {len(body):,} bytes, more than {self.settings.max_bytes:,}")
         lines = as_lines(body)
         rows = sum(bool(line.strip()) for line in lines.split(b"\n"))
-        if rows > self.settings.max_rows:
-            raise EventsTooLargeError(f"the batch has {rows:,} rows, more than {self.settings.max_rows:,}")
         if not rows:
-            return 0
+            raise Problem(422, "the batch has no rows", kind="invalid", pointer="")
+        if rows > self._max_rows:
+            raise Problem(413, f"the batch has {rows:,} rows, more than {self._max_rows:,}", kind="too-large")
         with self._changed:
-            if self._closed or len(self._waiting) >= self.settings.max_waiting:
+            if self._closed or len(self._waiting) >= self._max_waiting:
                 words = "the service stops" if self._closed else f"{len(self._waiting):,} batches wait already"
-                raise EventsBusyError(words)
+                raise Problem(503, words, kind="busy", headers=BUSY)
         try:
             path = self._inbox.put(key, lines)
             crash_point("batch-written")
             if path is not None:
                 self._check(path)
         except OSError as error:
-            raise EventsBusyError(f"the inbox of the log cannot be written ({error.strerror})") from None
+            words = f"the inbox of the log cannot be written ({error.strerror})"
+            raise Problem(503, words, kind="busy", headers=BUSY) from None
         if path is not None:
             with self._changed:
                 self._waiting.add(path)
@@ -256,10 +216,10 @@ class EventSink:
             return
         except DataError as error:
             path.unlink(missing_ok=True)
-            raise EventsRefusedError(str(error).removeprefix(f"{path}: ")) from None
+            raise Problem(409, str(error).removeprefix(f"{path}: "), kind="other-rows") from None
         if found.format != "json":
             path.unlink(missing_ok=True)
-            raise EventsRefusedError(f"this log takes {found.format}, not JSON")
+            raise Problem(409, f"this log takes {found.format}, not JSON", kind="other-rows")
 
     def _write(self) -> None:
         """Ingest what waits, again and again."""
@@ -268,7 +228,7 @@ class EventSink:
         cleared = 0.0
         while True:
             if time.monotonic() > cleared + CLEAR_SECONDS:
-                self._inbox.clear(hours=self.settings.keep_hours)
+                self._inbox.clear(hours=KEEP_HOURS)
                 cleared = time.monotonic()
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed, CLEAR_SECONDS)
@@ -282,7 +242,7 @@ class EventSink:
                     continue
                 if last:
                     return
-                pause = self.settings.group_seconds if len(done) == len(group) else RETRY_SECONDS
+                pause = self._group_seconds if len(done) == len(group) else RETRY_SECONDS
                 self._changed.wait_for(lambda: self._closed, max(0.0, started + pause - time.monotonic()))
 
     def _ingest(self, batches: list[Path]) -> set[Path]:
@@ -326,8 +286,8 @@ class Intake:
             detail = "Idempotency-Key must be 1 to 128 letters, digits, and the signs . _ : -"
             raise Problem(422, detail, kind="idempotency-key")
         body = await call.read(limit=self._settings.max_body, timeout=self._settings.timeout, gzip=True)
-        if call.content_type == JSON or body.lstrip()[:1] == b"[":
-            _check_array(body)
+        if call.content_type == JSON and body.lstrip()[:1] != b"[":
+            raise Problem(422, "expected `array`", kind="invalid", pointer="")
         key = f"sha256-{hashlib.sha256(body).hexdigest()}" if given is None else given.decode()
         rows = await asyncio.get_running_loop().run_in_executor(self._pool, self._accept, body, key)
         call.notes["rows"] = rows
@@ -343,35 +303,14 @@ class Intake:
         """Return the sink, which is opened when it is first needed."""
         with self._opening:
             if self._sink is None:
-                self._sink = EventSink(self._log, EventSettings(max_bytes=self._settings.max_body))
+                self._sink = EventSink(self._log)
             return self._sink
 
     def _accept(self, body: bytes, key: str) -> int:
         try:
-            rows = self.open().accept(body, key=key)
-        except EventsConflictError as error:
-            raise Problem(409, str(error), kind="idempotency-key") from None
-        except EventsTooLargeError as error:
-            raise Problem(413, str(error), kind="too-large") from None
-        except EventsRefusedError as error:
-            raise Problem(409, str(error), kind="other-rows") from None
-        except EventsBusyError as error:
-            raise Problem(503, str(error), kind="busy", headers=((b"retry-after", b"1"),)) from None
+            return self.open().accept(body, key=key)
         except DataError as error:
             raise Problem(503, f"the log cannot be written: {error}", kind="log") from None
-        if not rows:
-            raise Problem(422, "the batch has no rows", kind="invalid", pointer="")
-        return rows
-
-
-def _check_array(body: bytes) -> None:
-    """Raise a problem unless the body is a JSON array that is not empty; the log checks its rows."""
-    try:
-        rows = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except UNREADABLE as error:
-        raise malformed(error) from None
-    if not rows:
-        raise Problem(422, "the batch has no rows", kind="invalid", pointer="")
 
 
 def _kept(path: Path) -> Path:
@@ -385,5 +324,5 @@ def _packed(name: str, lines: bytes) -> bytes:
     return packed.getvalue()
 
 
-def _conflict() -> EventsConflictError:
-    return EventsConflictError("the idempotency key was used before, with another batch")
+def _conflict() -> Problem:
+    return Problem(409, "the idempotency key was used before, with another batch", kind="idempotency-key")

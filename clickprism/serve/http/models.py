@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -204,40 +204,6 @@ class Follower:
 
 
 @final
-class Watch:
-    """A thread that lets followers look, again and again."""
-
-    def __init__(self, followers: Sequence[Follower], *, every: float) -> None:
-        self._followers = tuple(followers)
-        self._every = every
-        self._stop = threading.Event()
-        self._first = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="clickprism-follow", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def wait(self, seconds: float) -> None:
-        """Wait until every follower looked once, at most so long."""
-        self._first.wait(seconds)
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            for follower in self._followers:
-                follower.look()
-            self._first.set()
-            if self._stop.wait(self._every):
-                return
-
-
-@final
 class Models:
     """The models and the store of a worker.
 
@@ -268,16 +234,26 @@ class Models:
         self.store: FeatureStore | None = None
         named = {"current": self.current, "shadow": self._shadowed, "interleaved": self.challenger}
         self._followers = {role: follower for role, follower in named.items() if follower is not None}
-        self._watch = Watch(list(self._followers.values()), every=settings.follow_every)
+        self._stopping, self._looked = threading.Event(), threading.Event()
+        self._watch = threading.Thread(target=self._look, name="clickprism-follow", daemon=True)
 
     async def start(self) -> None:
         """Load and warm beside; go on when all are warm, or after `warm_wait` seconds."""
         self._watch.start()
-        await asyncio.to_thread(self._watch.wait, self._settings.warm_wait)
+        await asyncio.to_thread(self._looked.wait, self._settings.warm_wait)
+
+    def _look(self) -> None:
+        """Let all followers look, again and again."""
+        while not self._stopping.is_set():
+            for follower in self._followers.values():
+                follower.look()
+            self._looked.set()
+            self._stopping.wait(self._settings.follow_every)
 
     async def stop(self) -> None:
         """End what runs beside, and let go of the store."""
-        await asyncio.to_thread(self._watch.stop)
+        self._stopping.set()
+        await asyncio.to_thread(self._watch.join)
         if self.shadow is not None:
             await asyncio.to_thread(self.shadow.close)
         if self.store is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,15 +22,7 @@ from clickprism.serve.http.metrics import Metrics
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.scoring.scorer import Candidates, Scored
 from clickprism.serve.settings import ServeSettings
-from clickprism.serve.store.base import (
-    SCHEMES,
-    AgePolicy,
-    FeatureStore,
-    Found,
-    StaleFeaturesError,
-    StoreInfo,
-    StoreUnavailableError,
-)
+from clickprism.serve.store.base import SCHEMES, FeatureStore, Found, StoreInfo, StoreUnavailableError
 from clickprism.types import Bool, Float32, Float64, Int64
 
 if TYPE_CHECKING:
@@ -68,23 +61,24 @@ class Ranking(msgspec.Struct, frozen=True, gc=False):
 
 @final
 class Ages:
-    """How old what a store has is, and whether that is too old."""
+    """How old what a store has is, and whether that is too old: marked, or refused with status 503."""
 
-    def __init__(self, policy: AgePolicy) -> None:
-        self._policy = policy
+    def __init__(self, max_age: float | None, *, refuse: bool) -> None:
+        self._max_age = math.inf if max_age is None else max_age
+        self._refuse = refuse
         self._known: tuple[StoreInfo | None, str, float] = (None, "", 0.0)
 
-    def of(self, info: StoreInfo) -> tuple[str, float, bool]:
-        """When it was true, seconds since then, and whether it is stale; a problem of status 503 if such is refused."""
+    def of(self, info: StoreInfo, *, now: float | None = None) -> tuple[str, float, bool]:
+        """Return when it was true, seconds since then, and whether it is stale."""
         known, as_of, at = self._known
         if known is not info:
             as_of, at = f"{info.as_of.isoformat()}Z", info.as_of.replace(tzinfo=UTC).timestamp()
             self._known = (info, as_of, at)
-        try:
-            stale = self._policy.max_age is not None and self._policy.stale(info)
-        except StaleFeaturesError as error:
-            raise Problem(503, str(error), kind="stale") from None
-        return as_of, round(max(0.0, time.time() - at), 3), stale
+        age = max(0.0, (time.time() if now is None else now) - at)
+        if age > self._max_age and self._refuse:
+            detail = f"the features are {age:.0f} s old, more than max_feature_age {self._max_age:g} s"
+            raise Problem(503, detail, kind="stale")
+        return as_of, round(age, 3), age > self._max_age
 
 
 def look_up(request: RankRequest, live: Live, store: FeatureStore | None, *, other: Live | None = None) -> Inputs:
@@ -156,12 +150,16 @@ def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
     store has clicks on the pairs, and the bundle says how to join them, scores are joined with them.
     """
     wanted = candidates(inputs, live)
-    lost = lost_of(inputs, live, wanted)
+    lost = _lost(inputs, live, wanted)
     try:
         if lost is None:
             scored = live.scorer.score(wanted, explain=explain)
         else:
-            scored = scattered(live.scorer.score(without(wanted, lost), explain=explain), lost)
+            texts = None if wanted.texts is None else [wanted.texts[place] for place in np.flatnonzero(~lost).tolist()]
+            features, clicks = (None if x is None else x[~lost] for x in (wanted.features, wanted.clicks))
+            scored = live.scorer.score(Candidates(wanted.query, texts, features, clicks), explain=explain)
+            parts = {name: _spread(x, lost) if name != "observation" else x for name, x in scored.parts.items()}
+            scored = Scored(_spread(scored.scores, lost), parts)
     except DataError as error:
         raise Problem(422, str(error), kind="unscorable", pointer="/documents") from None
     if live.evidence is None or inputs.found is None:
@@ -171,6 +169,21 @@ def score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
         return scored
     joined, parts = live.evidence.join(scored.scores, inputs.found.x[:, columns])
     return Scored(joined, {**scored.parts, **parts} if explain else {})
+
+
+def _lost(inputs: Inputs, live: Live, wanted: Candidates) -> Bool | None:
+    """The documents without features, [n]; None where all have some, or the model knows what to do without."""
+    if wanted.features is None or inputs.found is None or not live.refuses_missing or inputs.found.whole:
+        return None
+    lost: Bool = ~inputs.found.found & np.isnan(wanted.features).any(1)
+    return lost if lost.any() else None
+
+
+def _spread(values: Float64, lost: Bool) -> Float64:
+    """The values of the other documents in their places, NaN for those that are lost, [n]."""
+    whole = np.full(len(lost), np.nan)
+    whole[~lost] = values
+    return whole
 
 
 def rank(inputs: Inputs, live: Live) -> Ranking:
@@ -277,33 +290,6 @@ def _texts(request: RankRequest) -> list[str]:
     return [text for text in texts if text is not None]
 
 
-def lost_of(inputs: Inputs, live: Live, wanted: Candidates) -> Bool | None:
-    """The documents without features, [n]; None where all have some, or the model knows what to do without."""
-    if wanted.features is None or inputs.found is None or not live.refuses_missing or inputs.found.whole:
-        return None
-    lost: Bool = ~inputs.found.found & np.isnan(wanted.features).any(1)
-    return lost if lost.any() else None
-
-
-def without(wanted: Candidates, lost: Bool) -> Candidates:
-    """The documents that are not lost."""
-    texts = None if wanted.texts is None else [text for text, gone in zip(wanted.texts, lost, strict=True) if not gone]
-    features, clicks = (None if x is None else x[~lost] for x in (wanted.features, wanted.clicks))
-    return Candidates(query=wanted.query, texts=texts, features=features, clicks=clicks)
-
-
-def scattered(scored: Scored, lost: Bool) -> Scored:
-    """The scores of the others in their places, [n]."""
-    whole = np.full((len(lost), 1 + len(scored.parts)), np.nan)
-    names = [name for name, values in scored.parts.items() if name != "observation"]
-    whole[~lost, 0] = scored.scores
-    for column, name in enumerate(names, 1):
-        whole[~lost, column] = scored.parts[name]
-    parts = {name: whole[:, column] for column, name in enumerate(names, 1)}
-    kept = {name: values for name, values in scored.parts.items() if name == "observation"}
-    return Scored(whole[:, 0], parts | kept)
-
-
 @final
 class RankRoute:
     """Answers requests to rank, each by the model that was current when it came."""
@@ -312,7 +298,7 @@ class RankRoute:
         self._settings = settings
         self._models = models
         self._metrics = metrics
-        self._ages = Ages(AgePolicy(settings.max_feature_age, "refuse" if settings.refuse_stale else "mark"))
+        self._ages = Ages(settings.max_feature_age, refuse=settings.refuse_stale)
         self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
         self._pool = ThreadPoolExecutor(THREADS, "clickprism-rank")
         self._queued = 0

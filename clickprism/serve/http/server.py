@@ -1,4 +1,4 @@
-"""Processes that listen: a supervisor that replaces workers that died, and workers that share a socket."""
+"""Processes that listen: uvicorn's supervisor, which replaces workers that died, and workers that share a socket."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Final, final
 
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import Config
-from uvicorn.server import Server
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
@@ -36,102 +34,12 @@ from clickprism.serve.http.protocol import Protocol
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store.base import open_store
 
-multiprocessing.allow_connection_pickling()
-SPAWN: Final = multiprocessing.get_context("spawn")
-STEADY: Final = 10.0
-"""Seconds after which a worker that dies counts as one that had started well."""
-SLOWEST: Final = 10.0
-"""Seconds between two starts of workers that do not start well, at most."""
-
-
-@final
-class Supervisor:
-    """Keeps as many processes as were asked for, until SIGINT or SIGTERM.
-
-    Args:
-        work: what a process does; it and its arguments go to a fresh interpreter.
-        arguments: of the work.
-        count: of processes.
-        drain: seconds that they have to end once they are asked to.
-        died: is told of a process that ended by itself: its id and its exit code.
-    """
-
-    def __init__(
-        self,
-        work: Callable[..., None],
-        *arguments: Any,
-        count: int,
-        drain: float,
-        died: Callable[[int, int | None], None],
-    ) -> None:
-        self._work = work
-        self._arguments = arguments
-        self._drain = drain
-        self._died = died
-        self._count = count
-        self._processes: dict[SpawnProcess, float] = {}
-        self._failures = 0
-        self._wake_read, self._wake_write = os.pipe()
-        self._asked = False
-
-    def run(self, *, begun: Callable[[], None]) -> None:
-        """Start the processes and wait for SIGINT or SIGTERM; then let the processes finish their requests.
-
-        Args:
-            begun: is called once both signals end the processes in this way.
-        """
-        old = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            begun()
-            while not self._asked:
-                while len(self._processes) < self._count and not self._asked:
-                    self._start()
-                wait([self._wake_read, *(process.sentinel for process in self._processes)])
-                self._bury()
-            self._end()
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
-            os.close(self._wake_read)
-            os.close(self._wake_write)
-
-    def _ask(self, *_: object) -> None:
-        self._asked = True
-        os.write(self._wake_write, b"x")
-
-    def _start(self) -> None:
-        process = SPAWN.Process(target=self._work, args=self._arguments)
-        process.start()
-        self._processes[process] = time.monotonic()
-
-    def _bury(self) -> None:
-        """Forget processes that ended; wait a while if they do not start well."""
-        for process, since in list(self._processes.items()):
-            if process.is_alive():
-                continue
-            process.join()
-            del self._processes[process]
-            if self._asked:
-                continue
-            self._died(process.pid or 0, process.exitcode)
-            self._failures = 0 if time.monotonic() - since > STEADY else self._failures + 1
-            if self._failures > 2 * self._count:
-                pause = min(SLOWEST, 0.1 * 2 ** min(10, self._failures - 2 * self._count))
-                wait([self._wake_read], pause)
-
-    def _end(self) -> None:
-        for process in self._processes:
-            process.terminate()
-        end = time.monotonic() + self._drain
-        for process in self._processes:
-            process.join(max(0.1, end - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
-
-
 WAITING: Final = 1024
 """Connections that may wait to be taken."""
+HUNG: Final = 60
+"""Seconds after which a worker that does not answer its supervisor is replaced."""
+LATEST: Final = 2.0
+"""Seconds that a worker has to end, after the time for its requests."""
 LOGGING: Final = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -219,12 +127,6 @@ def run(
         make: the application of a worker, in a fresh interpreter; takes the arguments of `create_app`.
     """
     bundle = check(source, settings, token=token)
-    lines = Lines(requests=request_lines)
-
-    def died(pid: int, code: int | None) -> None:
-        lines.line({"level": "error", "event": "worker-died", "pid": pid, "exit_code": code})
-        mark_process_dead(pid)  # type: ignore[no-untyped-call]
-
     with _bound(settings) as sock, tempfile.TemporaryDirectory(prefix="clickprism-metrics-") as folder:
         os.environ[FOLDER] = folder
         host, port = sock.getsockname()[:2]
@@ -232,33 +134,70 @@ def run(
         shown = token if generated else None
         depth = enforced_depth(bundle, settings.rerank_depth)
         told = Listening(address, host, port, os.getpid(), bundle.version, bundle.manifest.kind, shown, depth)
-        application = partial(make, source, settings, token=token, request_lines=request_lines)
-        arguments = (application, sock, settings.drain)
-        supervisor = Supervisor(worker, *arguments, count=settings.workers, drain=settings.drain + 2, died=died)
-        supervisor.run(begun=lambda: listening(told))
+        config = Config(
+            partial(worker, partial(make, source, settings, token=token, request_lines=request_lines)),
+            factory=True,
+            workers=settings.workers,
+            timeout_worker_healthcheck=HUNG,
+            loop="uvloop",
+            http=Protocol,
+            ws="none",
+            lifespan="on",
+            log_config=LOGGING,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=max(1, round(settings.drain)),
+        )
+        workers = Workers(config, [sock])  # from here on, SIGINT and SIGTERM end the service in order
+        listening(told)
+        workers.run()
 
 
-def worker(make: Callable[[], Service], sock: socket.socket, drain: float) -> None:
-    """Listen in this process, until it or its supervisor is asked to end."""
+@final
+class Workers(Multiprocess):
+    """The processes that answer: one that dies is replaced, and all finish their requests when they are asked to."""
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace workers that died."""
+        before = self.processes[:]
+        super().keep_subprocess_alive()
+        self._forget(before)
+
+    def restart_all(self) -> None:
+        """Replace all workers one after the other, on SIGHUP."""
+        before = self.processes[:]
+        super().restart_all()
+        self._forget(before)
+
+    def _forget(self, before: list[Process]) -> None:
+        """Count the gauges of workers that were replaced no more, and log those that died."""
+        for process in before:
+            if process not in self.processes:
+                mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+                if process.exitcode:
+                    line = {"level": "error", "event": "worker-died", "pid": process.pid, "exit_code": process.exitcode}
+                    Lines(requests=False).line(line)
+
+    def join_all(self) -> None:
+        """Wait for the workers to end; kill those that take longer than their requests may."""
+        end = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + LATEST
+        for each in self.processes:
+            each.process.join(max(0.1, end - time.monotonic()))
+            each.process.kill()
+            each.process.join()
+
+
+def worker(make: Callable[[], Service]) -> Service:
+    """Return the application of this process, which ends when its supervisor does."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    config = Config(
-        make(),
-        loop="uvloop",
-        http=Protocol,
-        ws="none",
-        lifespan="on",
-        log_config=LOGGING,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=max(1, round(drain)),
-    )
+    made = make()
     gc.collect()
     gc.freeze()
-    Server(config).run([sock])
+    return made
 
 
 def _end_with(sentinel: Any) -> None:

@@ -14,6 +14,8 @@ from clickprism.types import Float32
 
 OPSET: Final = 20
 IR_VERSION: Final = 9
+FOLDED: Final = 1e15
+"""Largest factor of a normalisation that goes into weights."""
 SLIGHT: Final = 2e-7  # of a standard deviation, or of the range
 EPSILON: Final = 1e-5  # that of torch's LayerNorm
 ACTIVATIONS: Final = {"relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
@@ -116,15 +118,14 @@ class Graph:
         return value
 
     def activated(self, value: str, activation: str) -> str:
-        """Return an activation; ELU as relu(x) + exp(min(x, 0)) - 1, since the operator Elu of ONNX Runtime is slow.
+        """Return an activation; ELU as max(x, exp(min(x, 0)) - 1), since the operator Elu of ONNX Runtime is slow.
 
-        A network of 64 and 32 units takes 18 instead of 32 us for 50 documents.
+        A network of 64 and 32 units takes 60 instead of 72 us for 50 documents.
         """
         if activation != "elu":
             return self.op(ACTIVATIONS[activation], value)
         zero, one = (self.const(np.array(number, np.float32)) for number in (0, 1))
-        below = self.op("Exp", self.op("Min", value, zero))
-        return self.op("Sub", self.op("Add", self.op("Relu", value), below), one)
+        return self.op("Max", value, self.op("Sub", self.op("Exp", self.op("Min", value, zero)), one))
 
     def norm(
         self,
@@ -140,6 +141,30 @@ class Graph:
             return self.op("Add", self.op("Mul", value, self.const(factor)), self.const(bias - mean * factor))
         scale = self.const(weight), self.const(bias)
         return self.op("LayerNormalization", value, *scale, axis=-1, epsilon=EPSILON)
+
+    def first_layer(
+        self, features: str, normaliser: Normaliser | None, weight: Float32, bias: Float32
+    ) -> tuple[str, Float32, Float32]:
+        """Return what a linear first layer takes, and its weight and bias, which contain the normalisation.
+
+        With 50 documents of 46 features that saves 8 of 64 us. What is far from 0 for its spread, such as a date, is
+        moved to 0 first: the sum over features would lose digits.
+        """
+        if normaliser is None or normaliser.kind in ("none", "log1p") or not in_graph(normaliser):
+            return self.normalised(features, normaliser), weight, bias
+        kept = np.isin(np.arange(len(normaliser.mean)), normaliser.keep)
+        centre, factor = np.where(kept, 0.0, normaliser.centre), np.where(kept, 1.0, normaliser.factor)
+        if (factor > FOLDED).any() or ((factor > 0) & (factor < 1 / FOLDED)).any():
+            return self.normalised(features, normaliser), weight, bias
+        value, empty, near = features, np.where(kept, np.nan, normaliser.mean), centre
+        if (np.abs(centre) * factor).max(initial=0.0) * np.finfo(np.float32).eps > SLIGHT:
+            for _ in range(2):  # by a sum of two numbers, as in `normalised`
+                part = near.astype(np.float32)
+                if (np.abs(part) * factor).max() > SLIGHT:
+                    value, near, empty = self.op("Sub", value, self.const(part)), near - part, empty - part
+        value = self.op("Where", self.op("IsNaN", features), self.const(empty.astype(np.float32)), value)
+        scaled = weight.astype(np.float64) * factor
+        return value, scaled.astype(np.float32), (bias - scaled @ near).astype(np.float32)
 
     def normalised(self, features: str, normaliser: Normaliser | None) -> str:
         """Raw features as training had them; kinds that need a list, or ranks, are done before the graph.

@@ -11,7 +11,6 @@ from typing import Any, Final, final
 from urllib.parse import parse_qs
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from clickprism.errors import ClickprismError
 from clickprism.serve.bundle.card import described_data
@@ -19,7 +18,7 @@ from clickprism.serve.bundle.examples import Example, Examples, read_examples
 from clickprism.serve.http.call import BUSY, Answer, Call, Tokens
 from clickprism.serve.http.models import Live, Models
 from clickprism.serve.http.problems import Problem
-from clickprism.serve.page.view import curve, find, most_changed, read_diagnosis, suggestions, view_of
+from clickprism.serve.page.view import CHART, curve_points, find, most_changed, read_diagnosis, suggestions, view_of
 from clickprism.serve.settings import ServeSettings
 
 POLICY: Final = (
@@ -175,7 +174,8 @@ class Page:
             "counted": counted,
             "reranks": "" if depth is None else f"; re-ranks only the first {depth:,}",
             "problem": problem,
-            "chart": Markup(curve(seen, label="observation by position")) if len(seen) > 1 else "",  # noqa: S704
+            "points": curve_points(seen) if len(seen) > 1 else [],
+            "chart": CHART,
             "facts": self._facts(live, examples),
             "diagnosis": diagnosis,
             "undiagnosed": undiagnosed,

@@ -14,49 +14,23 @@ from clickprism.errors import DataError
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.examples import Example, Examples, Shown
 
-CHART_WIDTH: Final = 320
-CHART_HEIGHT: Final = 150
-LEFT: Final = 34
-RIGHT: Final = 8
-TOP: Final = 8
-BOTTOM: Final = 24
+CHART: Final = {"width": 320, "height": 150, "left": 34, "right": 8, "top": 8, "bottom": 24}
+"""Size and margins of the chart of the observation curve, in units of its drawing."""
 
 
-def curve(values: Sequence[float], *, label: str) -> str:
-    """Values by position, position 1 first, on an axis from 0; only numbers and `label`, which is ours, go in.
+def curve_points(values: Sequence[float]) -> list[tuple[float, float, float]]:
+    """Return where the value of each position is in the chart, and the value; the axis starts at 0.
 
-    >>> curve([1.0, 0.5], label="observation").count("<circle")
-    2
+    >>> curve_points([1.0, 0.5])
+    [(34.0, 8.0, 1.0), (312.0, 67.0, 0.5)]
     """
-    top = max(1.0, *values)
-    across, down = CHART_WIDTH - LEFT - RIGHT, CHART_HEIGHT - TOP - BOTTOM
-
-    def x(place: int) -> float:
-        return LEFT + across * (place / max(len(values) - 1, 1))
-
-    def y(value: float) -> float:
-        return TOP + down * (1 - value / top)
-
-    points = [(x(place), y(value)) for place, value in enumerate(values)]
-    lines = "".join(
-        f'<line class="grid" x1="{LEFT}" x2="{CHART_WIDTH - RIGHT}" y1="{y(share):.1f}" y2="{y(share):.1f}"/>'
-        f'<text x="{LEFT - 5}" y="{y(share) + 3.5:.1f}" text-anchor="end">{share:.2g}</text>'
-        for share in (0.0, 0.5 * top, top)
-    )
-    step = max(1, -(-len(values) // 10))
-    ticks = "".join(
-        f'<text x="{x(place):.1f}" y="{CHART_HEIGHT - 8}" text-anchor="middle">{place + 1}</text>'
-        for place in range(0, len(values), step)
-    )
-    path = " ".join(f"{'L' if place else 'M'}{px:.1f} {py:.1f}" for place, (px, py) in enumerate(points))
-    dots = "".join(
-        f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3"><title>position {place}: {value:.3f}</title></circle>'
-        for place, ((px, py), value) in enumerate(zip(points, values, strict=True), start=1)
-    )
-    return (
-        f'<svg class="chart" viewBox="0 0 {CHART_WIDTH} {CHART_HEIGHT}" role="img" aria-label="{label}">'
-        f'{lines}{ticks}<path d="{path}"/>{dots}</svg>'
-    )
+    top, last = max(1.0, *values), max(len(values) - 1, 1)
+    across = CHART["width"] - CHART["left"] - CHART["right"]
+    down = CHART["height"] - CHART["top"] - CHART["bottom"]
+    return [
+        (CHART["left"] + across * place / last, CHART["top"] + down * (1 - value / top), value)
+        for place, value in enumerate(values)
+    ]
 
 
 FILE: Final = "diagnosis.json"

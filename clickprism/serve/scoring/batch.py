@@ -116,19 +116,13 @@ def _letor(file: Path, scorer: Scorer) -> Iterator[Block]:
 
 def _table(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
     from clickprism.data.tables import read_table
-    from clickprism.data.vocabulary import Names
 
     wanted = {*scorer.feature_names, *scorer.click_fields}
     table = read_table(file, lambda name: "names" if name in IDS else "numbers" if name in wanted else "none")
-    if table.broken:
-        raise DataError(table.broken[0].reason, file=file, line=table.broken[0].line, remedy="Correct the row")
     _check_columns(file, scorer, table.header)
-    rows, none = len(table), np.full(len(table), np.nan)
-    numbers = {name: np.asarray(table.columns.get(name, none), dtype=np.float32) for name in wanted}
-    found = {name: table.columns[name] for name in IDS if name in table.columns}
-    ids: dict[str, Any] = {name: column.texts(name) for name, column in found.items() if isinstance(column, Names)}
-    if rows:
-        yield _block(file, scorer, numbers, ids, whole=whole)
+    numbers: dict[str, Float32] = {name: column.astype(np.float32) for name, column in table.numbers.items()}
+    if len(table):
+        yield _block(file, scorer, numbers, {**table.names}, whole=whole)
 
 
 def _parquet(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:

@@ -12,9 +12,9 @@ what the ranker expects, with the weight of one expected click at the level of t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final, final
 
+import msgspec
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import gammaln
@@ -29,8 +29,7 @@ HIGHEST: Final = 50.0  # of a log relevance, so that its exponential is finite
 
 
 @final
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much a ranker is trusted against clicks on a pair.
 
     Attributes:

@@ -29,8 +29,19 @@ from clickprism._util.crash_points import crash_point
 from clickprism._util.files import DRAFT, create_folder, lock, sync, write_file
 from clickprism.errors import DataError
 from clickprism.log.table import writing
-from clickprism.serve.store.base import AGAIN, Found, StoredVersion, StoreInfo, StoreUnavailableError
-from clickprism.serve.store.block import Block, intact, nothing, pack, query_key, unpack
+from clickprism.serve.store.base import (
+    AGAIN,
+    Block,
+    Found,
+    StoredVersion,
+    StoreInfo,
+    StoreUnavailableError,
+    intact,
+    nothing,
+    pack,
+    query_key,
+    unpack,
+)
 from clickprism.types import Float32
 
 POINTER: Final = "current"

@@ -16,12 +16,12 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +34,16 @@ from clickprism.errors import DataError, EngineError, SettingError
 from clickprism.log.table import first_line
 from clickprism.serve.scoring.evidence import FIELDS as EVIDENCE
 from clickprism.serve.settings import PublishSettings
-from clickprism.serve.store.base import IMPUTED, SCHEMES, Found, StoreInfo
+from clickprism.serve.store.base import IMPUTED, SCHEMES, StoreInfo
 from clickprism.types import Float32
 
 if TYPE_CHECKING:
     from clickprism.log.features.snapshots import Snapshot
     from clickprism.log.store import LogStore
+    from clickprism.serve.store.lmdb import LmdbBuilder, LmdbSnapshot
+    from clickprism.serve.store.redis import RedisBuilder, RedisSnapshot
+
+    Builder: TypeAlias = LmdbBuilder | RedisBuilder
 
 
 _PAIR: Final = ("query_id", "document_id")
@@ -141,36 +145,6 @@ _BATCH: Final = 8192
 _SAMPLE: Final = 64
 
 
-class Sealed(Protocol):
-    """A snapshot that is whole, but not in force yet."""
-
-    info: StoreInfo
-
-    def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
-        """The rows of these documents."""
-        ...
-
-
-class Builder(Protocol):
-    """Who fills a store: in a `with`, one at a time."""
-
-    def present(self) -> StoreInfo | None:
-        """What is in force, if it is whole."""
-        ...
-
-    def put(self, query_id: str, document_ids: Sequence[str], rows: Float32) -> None:
-        """All documents of a query; each query comes once."""
-        ...
-
-    def seal(self, info: StoreInfo) -> Sealed:
-        """Nothing more comes."""
-        ...
-
-    def switch(self) -> None:
-        """Put it in force."""
-        ...
-
-
 @final
 @dataclass(frozen=True)
 class Published:
@@ -203,9 +177,7 @@ class Published:
         return [Table(caption, ["version", self.info.version], rows)]
 
 
-def builder(
-    to: Path | str, *, grace: float = DEFAULT.grace, waiting: Callable[[], None] | None = None
-) -> AbstractContextManager[Builder]:
+def builder(to: Path | str, *, grace: float = DEFAULT.grace, waiting: Callable[[], None] | None = None) -> Builder:
     """Return what fills the store at this address: a folder, or `redis://host:port/0?prefix=name`."""
     if str(to).startswith(SCHEMES):
         from clickprism.serve.store.redis import RedisBuilder
@@ -294,7 +266,13 @@ def _pause() -> None:
 
 
 def _fill(
-    target: Builder, connection: Any, sources: list[Source], draft: StoreInfo, *, started: float, progress: Progress
+    target: Builder,
+    connection: Any,
+    sources: list[Source],
+    draft: StoreInfo,
+    *,
+    started: float,
+    progress: Progress,
 ) -> Published:
     sample, queries, pairs = _Sample(), 0, 0
     for query_id, document_ids, rows in by_query(_sorted(connection, sources), sources):
@@ -410,11 +388,11 @@ class _Sample:
                 self.kept, self.step = self.kept[::2], 2 * self.step
         self.seen += 1
 
-    def check(self, sealed: Sealed) -> None:
+    def check(self, sealed: LmdbSnapshot | RedisSnapshot) -> None:
         """An error if what was kept is not what the store gives back."""
         for query_id, document_ids, rows in self.kept:
             found = sealed.get(query_id, document_ids)
-            if not found.found.all() or not np.array_equal(found.x, rows, equal_nan=True):
+            if found is None or not found.found.all() or not np.array_equal(found.x, rows, equal_nan=True):
                 raise DataError(
                     f"the query {query_id!r} did not come back as it was written; what was in force stays",
                     remedy="Run the same command again, and report this if it comes again",

@@ -3,7 +3,6 @@
     <prefix>:current             which snapshot is in force
     <prefix>:<name>:info         what it is
     <prefix>:<name>:<query>      the rows of a query
-    <prefix>:<name>:<query>#     those of a query with very many documents, a hash by document
     <prefix>:lock                held by the one who builds
 
 Each lookup asks for `current` along with its rows, in one command, so it follows at once and never mixes.
@@ -14,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,18 +22,25 @@ from typing import Any, Final, final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
 
-import numpy as np
 import redis
 
 from clickprism._util.crash_points import crash_point
 from clickprism.errors import DataError, SettingError
-from clickprism.serve.store.base import AGAIN, PASSWORD_VARIABLE, Found, StoredVersion, StoreInfo, StoreUnavailableError
-from clickprism.serve.store.block import LARGE, nothing, pack, query_key, unpack
+from clickprism.serve.store.base import (
+    AGAIN,
+    PASSWORD_VARIABLE,
+    Found,
+    StoredVersion,
+    StoreInfo,
+    StoreUnavailableError,
+    nothing,
+    pack,
+    query_key,
+    unpack,
+)
 from clickprism.types import Float32
 
 PREFIX: Final = "clickprism"
-MARK: Final = b"many"
-"""The value of a query whose rows lie in a hash."""
 _TIMEOUT: Final = 5.0
 _KEYS: Final = 1000
 
@@ -91,9 +96,10 @@ class RedisAddress:
 
 @final
 class RedisSnapshot:
-    """One snapshot; `get` says None if it is no longer in force."""
+    """One snapshot; once it was in force, `get` returns None if it is that no longer."""
 
-    def __init__(self, client: redis.Redis, address: RedisAddress, name: str) -> None:
+    def __init__(self, client: redis.Redis, address: RedisAddress, name: str, *, switched: bool = True) -> None:
+        self.switched = switched
         self.name = name.encode()
         self._client = client
         self._address = address
@@ -108,31 +114,17 @@ class RedisSnapshot:
         except ValueError:
             raise DataError("has a damaged description", file=what, remedy=AGAIN) from None
 
-    def get(self, query_id: str, document_ids: Sequence[str], *, in_force: bool = True) -> Found | None:
-        """The rows of these documents; with `in_force`, None where another snapshot is."""
-        key = self._start + query_key(query_id)
-        found: Any = self._client.mget((self._pointer, key))
-        if in_force and found[0] != self.name:
+    def get(self, query_id: str, document_ids: Sequence[str]) -> Found | None:
+        """The rows of these documents; None where another snapshot is in force."""
+        with self._address.reaching():
+            found: Any = self._client.mget((self._pointer, self._start + query_key(query_id)))
+        now, value = found
+        if now != self.name and self.switched:
             return None
-        if found[1] is None:
+        if value is None:
             return nothing(document_ids, self.info)
-        if found[1] == MARK:
-            return self._many(key, document_ids)
         what = f"{self._address}: the query {query_id!r}"
-        return unpack(found[1], fields=len(self.info.fields), what=what).answer(document_ids, self.info)
-
-    def _many(self, key: bytes, document_ids: Sequence[str]) -> Found:
-        values: Any = self._client.hmget(key + b"#", [b"", *(b"d" + name.encode() for name in document_ids)])
-        if values[0] != MARK:
-            raise DataError("has lost its rows", file=f"{self._address}: {key!r}", remedy=AGAIN)
-        found = np.array([value is not None for value in values[1:]], np.bool_)
-        empty = self.info.empty.astype("<f4").tobytes()
-        rows = b"".join([empty if value is None else value for value in values[1:]])
-        if len(rows) != len(document_ids) * len(empty):
-            raise DataError("has a damaged row", file=f"{self._address}: {key!r}", remedy=AGAIN)
-        x = np.frombuffer(rows, "<f4").reshape(len(document_ids), len(self.info.fields))
-        places = np.where(found, np.arange(len(found)), -1)
-        return Found(x, places, bool(found.all()), self.info)
+        return unpack(value, fields=len(self.info.fields), what=what).answer(document_ids, self.info)
 
 
 @final
@@ -160,11 +152,11 @@ class RedisStore:
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
         """The rows of these documents, all of one snapshot."""
-        with self._address.reaching():
-            for _ in range(20):
-                found = self._snapshot.get(query_id, document_ids)
-                if found is not None:
-                    return found
+        for _ in range(20):
+            found = self._snapshot.get(query_id, document_ids)
+            if found is not None:
+                return found
+            with self._address.reaching():
                 self._snapshot = self._newest()
         raise StoreUnavailableError(f"{self._address}: snapshots come and go faster than they can be read")
 
@@ -237,8 +229,9 @@ class RedisBuilder:
         self._client = self._address.connect()
         self._grace = max(1, round(grace))
         self._waiting = waiting
-        self._token = uuid4().hex.encode()
-        self._draft = f"{uuid4().hex}"
+        name = self._address.key("lock").decode()
+        self._lock = self._client.lock(name, timeout=_LOCK_SECONDS, sleep=0.2, thread_local=False)
+        self._draft = uuid4().hex
         self._start = self._address.key(self._draft, "")
         self._pipe = self._client.pipeline(transaction=False)
         self._bytes = 0
@@ -246,23 +239,21 @@ class RedisBuilder:
         self._keeper = threading.Thread(target=self._keep, name="clickprism-redis-lock", daemon=True)
 
     def __enter__(self) -> RedisBuilder:
-        lock, waited = self._address.key("lock"), False
         with self._address.reaching():
-            while not self._client.set(lock, self._token, nx=True, ex=_LOCK_SECONDS):
-                if self._waiting is not None and not waited:
+            if not self._lock.acquire(blocking=False):
+                if self._waiting is not None:
                     self._waiting()
-                waited = True
-                time.sleep(0.2)
+                self._lock.acquire()
         self._keeper.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._let_go()
         try:
-            if self._client.get(self._address.key("lock")) == self._token:
+            if self._lock.owned():
                 if kind is not None:
                     self._expire(seconds=1)
-                self._client.delete(self._address.key("lock"))
+                self._lock.release()
             self._client.close()
         except redis.RedisError:
             if kind is None:
@@ -270,11 +261,9 @@ class RedisBuilder:
 
     def _keep(self) -> None:
         """Hold the lock however long rows take to come, such as while they are sorted."""
-        lock = self._address.key("lock")
         while not self._left.wait(_RENEW_SECONDS):
             with suppress(redis.RedisError):
-                if self._client.get(lock) == self._token:
-                    self._client.expire(lock, _LOCK_SECONDS, gt=True)
+                self._lock.reacquire()
 
     def _let_go(self) -> None:
         """Prolong the lock no more; what watches it would take that for another's doing."""
@@ -292,55 +281,41 @@ class RedisBuilder:
 
     def put(self, query_id: str, document_ids: Sequence[str], rows: Float32) -> None:
         """All documents of a query; each query comes once."""
-        key = self._start + query_key(query_id)
-        if len(document_ids) <= LARGE:
-            self._add(key, pack(document_ids, rows))
-        else:
-            values = np.ascontiguousarray(rows, "<f4")
-            self._add(key, MARK)
-            self._pipe.hset(key + b"#", b"", MARK)
-            for start in range(0, len(document_ids), _KEYS):
-                part = slice(start, start + _KEYS)
-                names = [b"d" + name.encode() for name in document_ids[part]]
-                held: dict[Any, Any] = {name: row.tobytes() for name, row in zip(names, values[part], strict=True)}
-                self._pipe.hset(key + b"#", mapping=held)
-                self._bytes += values[part].nbytes
-                self._flush(_FLUSH_BYTES)
-
-    def _add(self, key: bytes, value: bytes) -> None:
-        self._pipe.set(key, value)
+        value = pack(document_ids, rows)
+        self._pipe.set(self._start + query_key(query_id), value)
         self._bytes += len(value)
-        self._flush(_FLUSH_BYTES)
+        if self._bytes >= _FLUSH_BYTES:
+            self._flush()
 
-    def _flush(self, least: int = 0) -> None:
-        if self._bytes < least:
-            return
+    def _flush(self) -> None:
         with self._address.reaching():
-            if self._client.get(self._address.key("lock")) != self._token:
-                raise StoreUnavailableError(f"{self._address}: another one publishes there. Run the command again")
+            if not self._lock.owned():
+                raise self._lost()
             self._pipe.execute()
         self._bytes = 0
         crash_point("store-begun")
 
-    def seal(self, info: StoreInfo) -> _Sealed:
+    def _lost(self) -> StoreUnavailableError:
+        return StoreUnavailableError(f"{self._address}: another one publishes there. Run the command again")
+
+    def seal(self, info: StoreInfo) -> RedisSnapshot:
         """Nothing more comes; it can be looked at, but is not in force yet."""
         self._pipe.set(self._address.key(self._draft, "info"), json.dumps(info.plain()))
         self._flush()
         crash_point("store-filled")
         with self._address.reaching():
-            return _Sealed(RedisSnapshot(self._client, self._address, self._draft), self._address)
+            return RedisSnapshot(self._client, self._address, self._draft, switched=False)
 
     def switch(self) -> None:
         """Put what was sealed in force; all else here expires after the grace."""
-        lock = self._address.key("lock")
         self._let_go()
         with self._address.reaching(), self._client.pipeline() as pipe:
-            pipe.watch(lock)  # type: ignore[no-untyped-call]
-            if pipe.get(lock) != self._token:
-                raise StoreUnavailableError(f"{self._address}: another one publishes there. Run the command again")
+            pipe.watch(self._lock.name)  # type: ignore[no-untyped-call]
+            if pipe.get(self._lock.name) != self._lock.local.token:
+                raise self._lost()
             pipe.multi()
             pipe.set(self._address.key("current"), self._draft)
-            pipe.expire(lock, 10 * _LOCK_SECONDS)
+            pipe.expire(self._lock.name, 10 * _LOCK_SECONDS)
             pipe.execute()
             crash_point("store-switched")
             self._expire(seconds=self._grace)
@@ -357,21 +332,3 @@ class RedisBuilder:
             if len(pipe) >= _KEYS:
                 pipe.execute()
         pipe.execute()
-
-
-@final
-class _Sealed:
-    """A snapshot that is not in force yet."""
-
-    def __init__(self, snapshot: RedisSnapshot, address: RedisAddress) -> None:
-        self._snapshot = snapshot
-        self._address = address
-        self.info = snapshot.info
-
-    def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
-        """The rows of these documents."""
-        with self._address.reaching():
-            found = self._snapshot.get(query_id, document_ids, in_force=False)
-        if found is None:
-            raise DataError("has no answer", file=repr(self._address))
-        return found
