@@ -7,31 +7,32 @@ ranker that unlearns what the engine knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from clickprism.auto.evidence import FOLDS, Evidence, centred
 from clickprism.auto.learners import (
+    FOLDS,
+    Evidence,
     Network,
     Scorer,
     average,
-    linear_clicks,
-    linear_engine,
     network_clicks,
     network_engine,
     tree_clicks,
     tree_model,
 )
-from clickprism.debias.anchor import SHOWN_SHARE, attenuation
-from clickprism.types import Float64, Int64
+from clickprism.debias import METHODS
+from clickprism.debias.anchor import SHOWN_SHARE, attenuation, centred, linear_clicks, linear_engine
+from clickprism.settings import resolve
+from clickprism.types import Bool, Clicks, Float64, Int64, Lists
 
 if TYPE_CHECKING:
-    from clickprism.auto.methods import MethodCandidate
+    from clickprism.log_model.model import LogModel
     from clickprism.model import Model
 
 RIDGES: Final = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # penalties of linear rankers, chosen by held-out queries
@@ -41,8 +42,17 @@ SMALL: Final = 20_000  # pairs up to which networks are trained again on all of 
 FREE: Final = 1e-2  # penalty of the weight of the engine's score
 RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
 SURE: Final = 1.0  # standard errors
-MATERIAL: Final = 0.1  # of what the linear ranker gains: what another candidate must gain beyond it
+MATERIAL: Final = 0.1  # of what the safe candidate gains: what another one must gain beyond it
+MANY_QUERIES: Final = 100  # from which a linear ranker is the safe candidate; with fewer, the blend
 SHARES: Final = np.linspace(0.0, 1.0, 41)
+UNIFORM: Final = np.ones_like(SHARES)
+MOSTLY_CORRECTED: Final = (1 - SHARES) ** 3  # prior with many queries: raw clicks, which are biased, count one fifth
+FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of the model, and the bias that they show
+METHOD_EPOCHS: Final = 15
+METHOD_BATCH: Final = 256  # ranked lists
+MOST_LISTS: Final = 5_000  # distinct ranked lists that a method learns from while candidates are compared
+Train: TypeAlias = "Callable[[Bool | None], Model]"
+"""Trains a method of the registry without some lists of the log, [lists], or on all of them (None)."""
 SUMMARIES: Final = {
     "linear": "a linear ranker",
     "networks": "an average of small neural networks",
@@ -118,7 +128,7 @@ class Candidates:
 def train_candidates(
     evidence: Evidence,
     *,
-    methods: Sequence[MethodCandidate] = (),
+    methods: Mapping[str, Train] | None = None,
     kinds: Container[str] | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
@@ -127,30 +137,19 @@ def train_candidates(
 
     Args:
         evidence: What rankers learn from.
-        methods: Methods of the registry to try, too.
+        methods: Methods of the registry to try, too, by name.
         kinds: Kinds of rankers that may be chosen; None for all.
         seed: Random seed.
         progress: Called with the name of each step.
     """
-    return _Search(evidence, seed, progress or (lambda _: None), methods).run(kinds)
-
-
-def held_out_linear(evidence: Evidence) -> Float64:
-    """Return the held-out log-likelihood of each query under a linear ranker, to compare features, [queries]."""
-    search = _Search(evidence, 0, lambda _: None)
-    known, scores = np.column_stack([search.x, evidence.engine]), np.zeros(len(evidence))
-    penalty = np.append(np.full(search.x.shape[1], WEAK_RIDGE), FREE)
-    for own, rest in search.folds():
-        clicks, offset = evidence.clicks[own], search.offset[own]
-        scores[rest] = known[rest] @ linear_clicks(known[own], clicks, offset, search.query[own], ridge=penalty)
-    return evidence.held_out_likelihood(scores)
+    return _Search(evidence, seed, progress or (lambda _: None), methods or {}).run(kinds)
 
 
 class _Search:
     """Trains the candidates one after the other."""
 
     def __init__(
-        self, evidence: Evidence, seed: int, tell: Callable[[str], None], methods: Sequence[MethodCandidate] = ()
+        self, evidence: Evidence, seed: int, tell: Callable[[str], None], methods: Mapping[str, Train]
     ) -> None:
         self.evidence, self.seed, self.tell, self.methods = evidence, seed, tell, methods
         self.x, self.query = evidence.features, evidence.query
@@ -167,14 +166,14 @@ class _Search:
         best = max((linear_e, network_e), key=lambda each: each.explained)
         reference = known - weight / best.attenuation * best.held_out
         self.tell("linear ranker")
+        prior = MOSTLY_CORRECTED if evidence.queries >= MANY_QUERIES else UNIFORM
         raw_linear = self._raw_linear(reference)
-        linear = self._average(
-            self._linear(known - weight / linear_e.attenuation * linear_e.held_out), raw_linear, reference
-        )
+        corrected = self._linear(known - weight / linear_e.attenuation * linear_e.held_out)
+        linear = self._average(corrected, raw_linear, reference, prior)
         self.tell("networks")
         raw_networks = self._raw_networks(reference)
         corrected = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
-        networks = self._average(corrected, raw_networks, reference)
+        networks = self._average(corrected, raw_networks, reference, prior)
         found = {
             name: self._candidate(name, held_out, reference, scorer.model)
             for name, (scorer, held_out) in (
@@ -186,9 +185,9 @@ class _Search:
         self.tell("trees")
         found["trees"] = self._trees(reference)
         if not evidence.holds_out_documents:
-            for each in self.methods:
-                self.tell(each.name)
-                found[each.name] = self._method(each, reference)
+            for name, train in self.methods.items():
+                self.tell(name)
+                found[name] = self._method(name, train, reference)
         imitate = partial(best.scorer.model, "imitation")
         found["imitation"] = self._candidate("imitation", best.held_out, reference, imitate, scale=True)
         allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
@@ -205,12 +204,18 @@ class _Search:
         return Candidate(name, held_out, likelihood, make)
 
     def _average(
-        self, one: tuple[Scorer, Float64], other: tuple[Scorer, Float64], reference: Float64
+        self, one: tuple[Scorer, Float64], other: tuple[Scorer, Float64], reference: Float64, prior: Float64 = UNIFORM
     ) -> tuple[Scorer, Float64]:
         """Return the weighted average of two functions, and its held-out values.
 
-        The weight is its posterior mean under a uniform prior, given the clicks of held-out queries: the better one
-        counts alone if the log is large enough to tell, and both count the same if it is not.
+        The weight is its posterior mean given the clicks of held-out queries: the better one counts alone if the log is
+        large enough to tell, and the prior decides if it is not (both count the same if it is uniform).
+
+        Args:
+            one: First function, and its held-out values.
+            other: Second function, and its held-out values.
+            reference: What the engine knows beyond the features.
+            prior: Density of the share of the second function at `SHARES`.
         """
         values = np.array(
             [
@@ -218,7 +223,7 @@ class _Search:
                 for share in SHARES
             ]
         )
-        likely = np.exp(values - values.max())
+        likely = prior * np.exp(values - values.max())
         share = float(likely @ SHARES / likely.sum())
         return _mean([one, other], [1 - share, share])
 
@@ -356,15 +361,15 @@ class _Search:
         name, method = ("raw clicks", "click") if raw else ("trees", "log_model")
         return self._candidate(name, scores, reference, lambda: tree_model(fit(everything), columns, method))
 
-    def _method(self, method: MethodCandidate, reference: Float64) -> Candidate:
+    def _method(self, name: str, train: Train, reference: Float64) -> Candidate:
         """Return a method of the registry, trained without each part of the queries in turn."""
         evidence, scores = self.evidence, np.zeros(len(self.evidence))
         owner = evidence.lists.list_of[evidence.rows]
         for _, rest in self.folds():
             held_out = np.zeros(len(evidence.lists), dtype=np.bool_)
             held_out[owner[rest]] = True
-            scores[rest] = method.train(held_out).score(evidence.lists)[evidence.rows[rest]]
-        return self._candidate(method.name, scores, reference, lambda: method.train(None), scale=True)
+            scores[rest] = train(held_out).score(evidence.lists)[evidence.rows[rest]]
+        return self._candidate(name, scores, reference, lambda: train(None), scale=True)
 
     def _raw_networks(self, reference: Float64) -> tuple[Scorer, Float64]:
         """Return networks trained on raw clicks, in the units of log click rates, and their held-out values."""
@@ -422,30 +427,72 @@ def clearly_better(one: Float64, other: Float64) -> bool:
 
 
 def _choose(found: dict[str, Candidate], nothing: Float64) -> tuple[str, str]:
-    """Return the candidate to use and why: the linear one, unless another one is better by a material amount.
+    """Return the candidate to use and why: the safe one, unless another one is better by a material amount.
 
     With many clicks a small gain on shown documents is certain, but says little about those that were never shown,
-    where a linear ranker is steadier.
+    where a linear ranker is steadier. With few queries every ranker varies by chance, and the blend varies least.
 
     Args:
         found: The candidates that may be chosen.
         nothing: Held-out log-likelihood if features say nothing, [queries].
     """
+    simple = len(nothing) >= MANY_QUERIES or "blend" not in found
+    safe, why = ("linear", "is simpler") if simple else ("blend", "varies less by chance")
     compared = (name for name in found if name != "imitation")
     best = max(compared, key=lambda name: float(found[name].likelihood.sum()))
-    name = summary_of(best)
-    if best == "linear" or "linear" not in found:
-        return best, f"{name.capitalize()} predicts the corrected clicks of held-out queries best."
-    linear = found["linear"].likelihood
-    lead, gain = float((found[best].likelihood - linear).sum()), float((linear - nothing).sum())
-    if not clearly_better(found[best].likelihood, linear):
-        return "linear", (
-            f"{SUMMARIES['linear'].capitalize()} predicts the corrected clicks of held-out queries as well as {name}, "
-            "within chance, and is simpler."
+    name = summary_of(best).capitalize()
+    if best == safe or safe not in found:
+        return best, f"{name} predicts the corrected clicks of held-out queries best."
+    known = found[safe].likelihood
+    lead, gain = float((found[best].likelihood - known).sum()), float((known - nothing).sum())
+    if not clearly_better(found[best].likelihood, known):
+        return safe, (
+            f"{SUMMARIES[safe].capitalize()} predicts the corrected clicks of held-out queries as well as "
+            f"{summary_of(best)}, within chance, and {why}."
         )
     if lead < MATERIAL * gain:
-        return "linear", (
-            f"{name.capitalize()} gains only {lead / gain:.0%} more than {SUMMARIES['linear']} on the corrected clicks "
-            "of held-out queries; the linear one is steadier on documents that were never shown."
+        return safe, (
+            f"{name} gains only {lead / gain:.0%} more than {SUMMARIES[safe]} on the corrected clicks of held-out "
+            "queries, which are on documents that were shown; the difference on others is not known."
         )
-    return best, f"{name.capitalize()} predicts the corrected clicks of held-out queries best."
+    return best, f"{name} predicts the corrected clicks of held-out queries best."
+
+
+def method_candidates(clicks: Clicks, lists: Lists, model: LogModel, *, seed: int = 0) -> dict[str, Train]:
+    """Return the methods of the registry that correct a bias which the tests of the model found present, by name.
+
+    LBD and InfoRank learn an observation that depends on the document. Their ranker is linear: away from the shown
+    documents it is steadier than InfoRank's attention (nDCG .71 to .79 against .59 to .73 in five simulated worlds).
+
+    Args:
+        clicks: The log.
+        lists: Its documents with normalised features.
+        model: The fitted model of the log.
+        seed: Random seed.
+    """
+    found = {bias for test, bias in FINDINGS.items() if test in model.tests and model.tests[test].verdict == "present"}
+    if not found:
+        return {}
+    log = replace(clicks, lists=lists).merge()
+    methods = {name: resolve(METHODS, name, path="method") for name in METHODS}
+    fitting = {name: cls for name, cls in methods.items() if found & set(cls.corrects)}
+    return {
+        name: partial(_train_method, cls, log, seed)
+        for name, cls in fitting.items()
+        if not getattr(cls, "published", False)
+    }
+
+
+def _train_method(method: Any, clicks: Clicks, seed: int, held_out: Bool | None) -> Model:
+    """Train a linear ranker by a method, without some queries."""
+    from clickprism.rankers.linear import Linear
+    from clickprism.training.fit import fit
+    from clickprism.training.settings import FitSettings
+
+    if held_out is not None:
+        query = clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]]
+        own = np.flatnonzero(~held_out[query])
+        rng = np.random.default_rng([seed, 57])
+        clicks = clicks.take(np.sort(rng.permutation(own)[:MOST_LISTS]))
+    settings = FitSettings(epochs=METHOD_EPOCHS, batch_size=METHOD_BATCH, threads=1, seed=seed)
+    return fit(clicks, method=method(), ranker=Linear(), settings=settings, show=False).model

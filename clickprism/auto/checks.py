@@ -17,19 +17,18 @@ from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
-from clickprism.auto.candidates import Candidate, Candidates, clearly_better, held_out_linear, train_candidates
-from clickprism.auto.evidence import FEW_QUERIES, Evidence
-from clickprism.auto.learners import linear_clicks
-from clickprism.auto.methods import method_candidates
+from clickprism.auto.candidates import Candidate, Candidates, method_candidates, train_candidates
+from clickprism.auto.learners import FEW_QUERIES, Evidence
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import Kind, Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
+from clickprism.debias.anchor import linear_clicks
 from clickprism.log_model.model import LogModel
 from clickprism.types import Float64, Lists
 
 Verdict: TypeAlias = Literal["passed", "failed", "inconclusive"]
 SURE: Final = 2.0  # standard errors
-KINDS: Final[tuple[Kind, ...]] = ("standard", "log1p", "quantile")  # of normalisation, the first is preferred
+KINDS: Final[tuple[Kind, ...]] = ("standard", "quantile", "log1p")  # of normalisation, in order of preference
 LARGEST: Final = 15.0  # standard deviations: a feature with larger values is not only standardised
 EXPLAINED: Final = 0.05  # R^2 of the imitation from which selection by the engine can be corrected
 FEW_CLICKS: Final = 500
@@ -106,7 +105,7 @@ def choose_ranker(
     tell = progress or (lambda _: None)
     tell("features")
     kinds = [kind for kind in KINDS if held is None or all(kind in known for known in held.values())]
-    normaliser, lists = _normalised(logged, model, seed, kinds)
+    normaliser, lists = _normalised(logged, kinds)
     curve, model, evidence = _checked_curve(logged, model, lists, seed)
     methods = method_candidates(logged.clicks, lists, model, seed=seed)
     candidates = train_candidates(evidence, methods=methods, kinds=held, seed=seed, progress=tell)
@@ -117,20 +116,20 @@ def choose_ranker(
     return Checked(model, normaliser, evidence, candidates, checks, use, depth, scope, _selection(evidence, candidates))
 
 
-def _normalised(logged: Logged, model: LogModel, seed: int, kinds: Sequence[Kind]) -> tuple[Normaliser, Lists]:
-    """Return the normaliser under which a linear ranker predicts held-out clicks best, and the normalised documents."""
-    found: list[tuple[Normaliser, Lists, Float64]] = []
+def _normalised(logged: Logged, kinds: Sequence[Kind]) -> tuple[Normaliser, Lists]:
+    """Return the normaliser of the features and the normalised documents: quantiles if a feature has a long tail.
+
+    A ranker that extrapolates along a feature with a long tail ranks never-shown documents by their outliers; a
+    quantile is bounded. Held-out clicks do not choose: on small logs they find differences that are chance, which
+    costs up to .03 of nDCG.
+    """
     raw = logged.clicks.lists
     for kind in kinds:
         normaliser = fit_normaliser(kind, raw)
         lists = raw.with_features(normaliser(raw).features)
-        if kind == kinds[-1] or float(np.abs(lists.features).max(initial=0.0)) <= LARGEST:
-            found.append((normaliser, lists, held_out_linear(Evidence.of(logged, model, lists, seed=seed))))
-    best = found[0]
-    for each in found[1:]:
-        if clearly_better(each[2], best[2]):
-            best = each
-    return best[0], best[1]
+        if float(np.abs(lists.features).max(initial=0.0)) <= LARGEST:
+            break
+    return normaliser, lists
 
 
 def engine_slope(evidence: Evidence) -> tuple[float, float]:

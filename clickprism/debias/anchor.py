@@ -23,7 +23,7 @@ LEAST_MOVED: Final = 0.2  # share of the shown pairs with several positions from
 MOST_PAIRS: Final = 200_000  # for the regressions
 RIDGE: Final = 10.0
 SURE: Final = 3.0  # standard errors of the gain from which coupling is found
-STEPS: Final = 30  # Newton steps of the regression of clicks
+MOST_STEPS: Final = 30  # of Newton's method
 SHOWN_SHARE: Final = 0.02  # of the candidates, if the log does not name those that were not shown
 LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which the log names candidates
 
@@ -132,20 +132,11 @@ def _engine_relevance(clicks: Clicks, curve: Float64) -> float:
     exposed = np.bincount(
         pair, weights=(clicks.list_impressions * curve[clicks.positions - 1])[entries], minlength=size
     )
-    columns = np.column_stack([pairs.score, clicks.lists.features[pairs.rows].astype(np.float64)])
-    columns = _centred(columns, pairs.query)
+    columns = centred(np.column_stack([pairs.score, clicks.lists.features[pairs.rows]]), pairs.query)
     spread = columns.std(axis=0)
     columns /= np.where(spread > 0, spread, 1.0)
-    penalty = np.diag(np.r_[1e-6, np.full(columns.shape[1] - 1, RIDGE)])
-    total = np.bincount(pairs.query, weights=counted)
-    weights = np.zeros(columns.shape[1])
-    for _ in range(STEPS):  # given the clicks of a query, they fall on its documents in proportion to their rates
-        rate = np.asarray(exposed * np.exp(np.clip(columns @ weights, -20, 20)), dtype=np.float64)
-        rate = rate * (total / np.maximum(np.bincount(pairs.query, weights=rate), 1e-300))[pairs.query]
-        gradient = columns.T @ (counted - rate) - penalty @ weights
-        within = _centred(columns, pairs.query, rate)
-        step = np.linalg.solve(within.T @ (rate[:, None] * within) + penalty + 1e-9 * np.eye(len(weights)), gradient)
-        weights += step * min(1.0, 2.0 / max(np.abs(step).max(), 1e-12))
+    ridge = np.append(1e-6, np.full(columns.shape[1] - 1, RIDGE))
+    weights = linear_clicks(columns, counted, np.log(np.maximum(exposed, 1e-9)), pairs.query, ridge=ridge)
     return max(0.0, float(weights[0] / spread[0])) if spread[0] > 0 else 0.0
 
 
@@ -175,16 +166,16 @@ def engine_weights(clicks: Clicks) -> Float64:
     theta = v + (1 - v) R^2 (Goldberger 1981), v the variance among the shown relative to that among all.
     """
     pairs = _Pairs.of(clicks)
-    features = _centred(clicks.lists.features[pairs.rows].astype(np.float64), pairs.query)
-    score = _centred(pairs.score[:, None], pairs.query)
+    features = centred(clicks.lists.features[pairs.rows].astype(np.float64), pairs.query)
+    score = centred(pairs.score, pairs.query)
     spread = features.std(axis=0)
     features /= np.where(spread > 0, spread, 1.0)
-    weights = np.linalg.solve(features.T @ features + RIDGE * np.eye(features.shape[1]), features.T @ score)
+    weights = linear_engine(features, score, pairs.query, ridge=RIDGE)
     explained = 1 - float(np.square(score - features @ weights).sum() / max(np.square(score).sum(), 1e-300))
     shown, lists = len(pairs.rows), np.unique(clicks.lists.list_of[pairs.rows])
     unshown = int(clicks.lists.lengths[lists].sum()) - shown
     share = shown / (shown + unshown) if unshown > LEAST_UNSHOWN * shown else SHOWN_SHARE
-    return np.asarray(weights[:, 0] / np.where(spread > 0, spread, 1.0) / attenuation(explained, share))
+    return np.asarray(weights / np.where(spread > 0, spread, 1.0) / attenuation(explained, share))
 
 
 def attenuation(explained: float, share: float) -> float:
@@ -203,9 +194,68 @@ def attenuation(explained: float, share: float) -> float:
     return float(variance + (1 - variance) * min(max(explained, 0.0), 1.0))
 
 
-def _centred(values: Float64, query: Int64, weights: Float64 | None = None) -> Float64:
-    """Return values minus their (weighted) mean over the query, [pairs, columns]."""
-    weights = np.ones(len(query)) if weights is None else weights
-    total = np.zeros((int(query.max(initial=-1)) + 1, values.shape[1]))
-    np.add.at(total, query, weights[:, None] * values)
-    return np.asarray(values - (total / np.maximum(np.bincount(query, weights=weights), 1e-300)[:, None])[query])
+def linear_clicks(
+    features: Float64, clicks: Float64, offset: Float64, query: Int64, *, ridge: Float64, start: Float64 | None = None
+) -> Float64:
+    """Return the coefficients of the most likely linear function of the features, by Newton's method.
+
+    It maximises sum of c_d log softmax_d(x b + offset) over each query, minus ridge b^2 / 2.
+
+    Args:
+        features: [pairs, columns].
+        clicks: [pairs].
+        offset: Fixed part of the log click rate, such as the log of the exposure, [pairs].
+        query: Query of each pair, not decreasing, [pairs].
+        ridge: Penalty of each coefficient, [columns].
+        start: Coefficients to start from.
+    """
+    query = np.unique(query, return_inverse=True)[1]
+    size = int(query.max(initial=-1)) + 1
+    starts = np.searchsorted(query, np.arange(size))
+    total = np.bincount(query, weights=clicks, minlength=size)
+    found = np.zeros(features.shape[1]) if start is None else start.copy()
+
+    def shares(coefficients: Float64) -> tuple[Float64, float]:
+        logits = features @ coefficients + offset
+        top = np.maximum.reduceat(logits, starts)[query]
+        each = np.exp(logits - top)
+        norm = np.add.reduceat(each, starts)[query]
+        likely = float(clicks @ (logits - top - np.log(norm))) - 0.5 * float(ridge @ coefficients**2)
+        return each / norm, likely
+
+    share, value = shares(found)
+    for _ in range(MOST_STEPS):
+        weight = total[query] * share
+        mean = np.add.reduceat(features * share[:, None], starts, axis=0)
+        hessian = (features * weight[:, None]).T @ features - (mean * total[:, None]).T @ mean + np.diag(ridge)
+        step = np.linalg.solve(hessian, features.T @ (clicks - weight) - ridge * found)
+        length = 1.0
+        while length > 1e-4:
+            ahead, likely = shares(found + length * step)
+            if likely >= value - 1e-9 * abs(value):
+                break
+            length /= 2
+        else:
+            break
+        found, share, value = found + length * step, ahead, likely
+        if np.abs(length * step).max(initial=0.0) < 1e-6:
+            break
+    return found
+
+
+def linear_engine(features: Float64, values: Float64, query: Int64, *, ridge: float) -> Float64:
+    """Return the coefficients of a ridge regression of values on features, both centred within queries."""
+    own = centred(features, query)
+    matrix = own.T @ own + ridge * np.eye(own.shape[1])
+    return np.asarray(np.linalg.solve(matrix, own.T @ centred(values, query)))
+
+
+def centred(values: Float64, query: Int64) -> Float64:
+    """Return values minus their mean over the query; vectors or matrices, [pairs, ...]."""
+    size = int(query.max(initial=-1)) + 1
+    count = np.maximum(np.bincount(query, minlength=size), 1)
+    if values.ndim == 1:
+        return np.asarray(values - (np.bincount(query, weights=values, minlength=size) / count)[query])
+    total = np.zeros((size, values.shape[1]))
+    np.add.at(total, query, values)
+    return np.asarray(values - (total / count[:, None])[query])

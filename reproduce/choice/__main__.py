@@ -90,7 +90,8 @@ def fill(page: Path, name: str, table: str) -> None:
 def _tell(one: Tried) -> None:
     failed = f", failed: {', '.join(one.failed)}" if one.failed else ""
     print(
-        f"{one.name}, seed {one.seed}: {one.chosen} {one.ours:.3f}, raw clicks {one.raw:.3f}, regret {one.regret:.3f}"
+        f"{one.name}, seed {one.seed}: {one.chosen} {one.ours:.3f}, raw clicks {one.raw:.3f}, "
+        f"LightGBM {one.rivals['LightGBM']:.3f}, ridge {one.rivals['ridge']:.3f}, regret {one.regret:.3f}"
         f"{failed} ({one.seconds:.0f} s)",
         file=sys.stderr,
         flush=True,

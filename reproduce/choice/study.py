@@ -13,14 +13,18 @@ import numpy as np
 from clickprism._util.processes import side_by_side
 from clickprism.auto.checks import choose_ranker
 from clickprism.data.logged import Logged
+from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.simulation.engines import EngineSettings, engine_world, judged_world
-from clickprism.types import Float64, JudgedLists
+from clickprism.types import Float64, JudgedLists, Lists
+from reproduce.choice.frame import ROUNDS, TREES
 
 MEASURE: Final = "nDCG(exp)@10"
 FEW_CLICKS: Final = 500
+LEVELS: Final = 30  # of click rates, as labels of LightGBM
 CLOSE: Final = 0.015  # of the best baseline of the tool
+RIVALS: Final = ("LightGBM", "ridge")
 NAMES: Final = ("linear", "blend", "networks", "trees", "imitation")
 
 
@@ -34,6 +38,7 @@ class Tried:
         clicks: Number of clicks in the log.
         engine: nDCG of the engine itself.
         raw: nDCG of the chosen kind of ranker on raw clicks.
+        rivals: nDCG of LightGBM's lambdarank and of a ridge regression within queries, on raw click rates.
         chosen: Name of the ranker that is used.
         values: nDCG of each candidate, by name.
         failed: Checks that failed.
@@ -45,6 +50,7 @@ class Tried:
     clicks: int
     engine: float
     raw: float
+    rivals: dict[str, float]
     chosen: str
     values: dict[str, float]
     failed: tuple[str, ...]
@@ -79,11 +85,37 @@ def try_log(name: str, seed: int, logged: Logged, test: JudgedLists, engine: Flo
         int(logged.clicks.clicks.sum()),
         judged(engine),
         judged(found.raw.make().score(lists)),
+        {name: judged(scores) for name, scores in raw_rivals(logged, test.lists).items()},
         found.chosen if checked.use == "corrected" else "raw clicks",
         {each: judged(one.make().score(lists)) for each, one in found.found.items()},
         tuple(check.name for check in checked.checks if check.verdict == "failed"),
         seconds,
     )
+
+
+def raw_rivals(logged: Logged, test: Lists) -> dict[str, Float64]:
+    """Return the scores of test documents by LightGBM and by a ridge regression, both on raw click rates."""
+    import lightgbm
+
+    clicks = logged.clicks
+    rows, pair = np.unique(clicks.rows, return_inverse=True)
+    shown = np.bincount(pair, weights=clicks.list_impressions)
+    rate = np.bincount(pair, weights=clicks.clicks) / shown
+    query = np.unique(clicks.lists.list_of[rows], return_inverse=True)[1]
+    labels = np.minimum(np.round(LEVELS * rate), LEVELS)
+    data = lightgbm.Dataset(clicks.lists.features[rows], labels, group=np.bincount(query))
+    trees = lightgbm.train({**TREES, "label_gain": list(range(LEVELS + 1))}, data, ROUNDS)
+    normaliser = fit_normaliser("standard", clicks.lists)
+    weight = np.sqrt(np.minimum(shown, 50.0))[:, None]  # as the tool weights its baselines
+    own = normaliser(clicks.lists).features[rows].astype(np.float64)
+    both = np.column_stack([own, rate])
+    total = np.zeros((query.max() + 1, both.shape[1] + 1))
+    np.add.at(total, query, np.column_stack([both, np.ones(len(rows))]) * weight**2)
+    both = (both - (total[:, :-1] / total[:, -1:])[query]) * weight
+    own, target = both[:, :-1], both[:, -1]
+    ridge = np.linalg.solve(own.T @ own + 10.0 * np.eye(own.shape[1]), own.T @ target)
+    predicted = np.asarray(trees.predict(test.features), dtype=np.float64)
+    return {"LightGBM": predicted, "ridge": normaliser(test).features @ ridge}
 
 
 def try_cell(settings: EngineSettings) -> Tried:
@@ -107,7 +139,7 @@ def try_tool(path: str, world_of: tuple[str, float, bool], seed: int, sizes: dic
     from importlib.machinery import SourceFileLoader
     from importlib.util import module_from_spec, spec_from_loader
 
-    from clickprism.types import Clicks, Lists
+    from clickprism.types import Clicks
 
     users, quality, feedback = world_of
 
@@ -193,13 +225,25 @@ def tool_tasks(path: Path, seeds: range) -> list[tuple[Callable[..., Tried], tup
 
 def table(tried: Sequence[Tried]) -> str:
     """Return the means over draws of each world, as Markdown."""
-    head = ["world", "clicks", "engine", "raw clicks", *NAMES, "used", "nDCG of `auto`", "regret", "against raw clicks"]
+    head = [
+        "world",
+        "clicks",
+        "engine",
+        "raw clicks",
+        *RIVALS,
+        *NAMES,
+        "used",
+        "nDCG of `auto`",
+        "regret",
+        "against raw clicks",
+    ]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for name in dict.fromkeys(each.name for each in tried):
         own = [each for each in tried if each.name == name]
         numbers = [
             np.mean([each.engine for each in own]),
             np.mean([each.raw for each in own]),
+            *(np.mean([each.rivals[key] for each in own]) for key in RIVALS),
             *(np.mean([each.values[key] for each in own]) for key in NAMES),
         ]
         used = ", ".join(f"{key} {count}" for key, count in _counts(each.chosen for each in own).items())
@@ -228,6 +272,13 @@ def summary(tried: Sequence[Tried]) -> str:
         f"- Against raw clicks: {np.mean(list(lead.values())):+.4f} on average, {lead[least]:+.4f} at worst ({least}); "
         f"the worst single run {single.ours - single.raw:+.4f} ({single.name}, seed {single.seed}).",
     ]
+    for rival in RIVALS:
+        least = min(tried, key=lambda each: each.ours - each.rivals[rival])
+        mean = np.mean([each.ours - each.rivals[rival] for each in tried])
+        lines.append(
+            f"- Against {rival} on raw click rates: {mean:+.4f} on average, the worst single run "
+            f"{least.ours - least.rivals[rival]:+.4f} ({least.name}, seed {least.seed})."
+        )
     rivals = ("tool: ctr", "tool: first", "tool: exposure", "tool: prior")
     if all(rivals[0] in each.values for each in tried):
         means = {name: {key: np.mean([e.values[key] for e in own]) for key in rivals} for name, own in by_name.items()}

@@ -9,9 +9,8 @@ from scipy.stats import norm
 
 from clickprism.auto.candidates import SUMMARIES, Candidate, _choose, _Search
 from clickprism.auto.checks import choose_ranker
-from clickprism.auto.evidence import Evidence, centred
-from clickprism.auto.learners import Scorer, average, linear_clicks, linear_engine, network_clicks
-from clickprism.debias.anchor import attenuation
+from clickprism.auto.learners import Evidence, Scorer, average, network_clicks
+from clickprism.debias.anchor import attenuation, centred, linear_clicks, linear_engine
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.simulation.engines import EngineSettings, engine_world
@@ -121,39 +120,43 @@ def test_the_average_follows_the_evidence() -> None:
     better, worse = (Scorer(np.ones(1)), scores), (Scorer(-np.ones(1)), -scores)
     for clicks, lower, upper in ((0.0, 0.45, 0.55), (5.0, 0.1, 0.4), (500.0, 0.0, 0.02)):
         evidence = small(clicks=[3 * clicks, clicks] * 2, exposure=[10, 10] * 2, query=[0, 0, 1, 1])
-        found = _Search(evidence, 0, lambda _: None)._average(better, worse, np.zeros(4))
+        found = _Search(evidence, 0, lambda _: None, {})._average(better, worse, np.zeros(4))
         share = (1 - float(found[0].linear[0])) / 2
         assert lower <= share <= upper
         np.testing.assert_allclose(found[1], (1 - 2 * share) * scores)
 
 
+def with_gain(name: str, gain: Float64) -> Candidate:
+    return Candidate(name, np.zeros(0), gain, lambda: pytest.fail("not needed"))
+
+
 @pytest.mark.parametrize(
-    ("linear", "blend", "chosen", "words"),
+    ("queries", "linear", "blend", "chosen", "words"),
     [
-        (100.0, 99.0, "linear", "best"),
-        (100.0, 104.0, "linear", "gains only 4% more"),
-        (100.0, 130.0, "blend", "best"),
-        (-5.0, 30.0, "blend", "best"),
+        (120, 100.0, 99.0, "linear", "best"),
+        (120, 100.0, 104.0, "linear", "gains only 4% more"),
+        (120, 100.0, 130.0, "blend", "best"),
+        (120, -5.0, 30.0, "blend", "best"),
+        (60, 100.0, 104.0, "blend", "best"),
+        (60, 104.0, 100.0, "blend", "gains only 4% more"),
+        (60, 130.0, 100.0, "linear", "best"),
     ],
 )
-def test_a_complex_ranker_must_gain_materially(linear: float, blend: float, chosen: str, words: str) -> None:
-    def candidate(name: str, gain: float) -> Candidate:
-        return Candidate(name, np.zeros(0), np.full(50, gain / 50), lambda: pytest.fail("not needed"))
-
+def test_a_ranker_must_gain_materially_on_the_safe_one(
+    queries: int, linear: float, blend: float, chosen: str, words: str
+) -> None:
+    """The linear ranker is the safe one with many queries, the blend with few."""
     gains = dict.fromkeys(SUMMARIES, -10.0) | {"linear": linear, "blend": blend}
-    found = {name: candidate(name, gain) for name, gain in gains.items()}
-    name, reason = _choose(found, np.zeros(50))
+    found = {name: with_gain(name, np.full(queries, gain / queries)) for name, gain in gains.items()}
+    name, reason = _choose(found, np.zeros(queries))
     assert (name, words in reason) == (chosen, True)
 
 
 def test_a_gain_within_chance_is_no_reason() -> None:
-    def candidate(name: str, likelihood: Float64) -> Candidate:
-        return Candidate(name, np.zeros(0), likelihood, lambda: pytest.fail("not needed"))
-
-    chance = np.where(np.arange(50) % 2, 5.0, -4.5)
-    found = {name: candidate(name, np.full(50, -1.0)) for name in SUMMARIES}
-    found |= {"linear": candidate("linear", np.ones(50)), "trees": candidate("trees", 1 + chance)}
-    assert _choose(found, np.zeros(50))[0] == "linear"
+    chance = np.where(np.arange(120) % 2, 5.0, -4.5)
+    found = {name: with_gain(name, np.full(120, -1.0)) for name in SUMMARIES}
+    found |= {"linear": with_gain("linear", np.ones(120)), "trees": with_gain("trees", 1 + chance)}
+    assert _choose(found, np.zeros(120))[0] == "linear"
 
 
 def test_auto_learns_from_the_log_of_a_good_engine_and_of_a_poor_one() -> None:

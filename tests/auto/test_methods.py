@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from clickprism.auto.candidates import method_candidates
 from clickprism.auto.checks import choose_ranker
-from clickprism.auto.methods import method_candidates
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.simulation.engines import EngineSettings, engine_world
 
@@ -15,7 +15,7 @@ SETTINGS = LogModelSettings(resamples=0)
 def test_no_method_is_tried_if_the_log_shows_position_bias_only() -> None:
     logged = engine_world(EngineSettings(users="pbm", quality=0.6, queries=60, searches=10, seed=3)).logged
     model = LogModel.fit(logged, settings=SETTINGS)
-    assert method_candidates(logged.clicks, logged.clicks.lists, model) == []
+    assert method_candidates(logged.clicks, logged.clicks.lists, model) == {}
 
 
 def test_lbd_and_inforank_are_tried_if_observation_depends_on_documents() -> None:
