@@ -102,7 +102,7 @@ def _ours(folder: str) -> dict[str, Any]:
 def _model(folder: str) -> dict[str, Any]:
     from clickprism.log.engines.base import connect
     from clickprism.log.store import LogStore
-    from clickprism.relevance.by_log_model import fit_log, write_posterior
+    from clickprism.relevance.estimate import fit_log, write_posterior
     from clickprism.relevance.estimators import EstimateSettings
 
     store = LogStore.open(folder)

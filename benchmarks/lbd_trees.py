@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.base import Result
 from benchmarks.boosting import RANKER, SESSIONS, Scores, _lightgbm
-from clickprism.click_models.coupled import CoupledUser, coupling
+from clickprism.click_models.coupled import CoupledUser
 from clickprism.data.normalise import normalised
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.debias.base import Method
@@ -32,6 +32,7 @@ from clickprism.simulation.clicks import SimulationSettings, ideal_clicks, simul
 from clickprism.training.fit import fit
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Dataset, Float64
+from reproduce.lbd.effect import coupling
 
 SEEDS: Final = (0, 1, 2)
 ETAS: Final = (0.0, 0.3, 0.6)

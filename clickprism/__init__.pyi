@@ -17,8 +17,6 @@ from .diagnosis.diagnose import diagnose as diagnose
 from .errors import ClickprismError as ClickprismError
 from .evaluation.compare import compare as compare
 from .evaluation.counterfactual.run import counterfactual as counterfactual
-from .evaluation.curves import by_position as by_position
-from .evaluation.curves import exposure_shares as exposure_shares
 from .evaluation.measures import evaluate as evaluate
 from .experiments.compare import compare_methods as compare_methods
 from .experiments.settings import ExperimentSettings as ExperimentSettings

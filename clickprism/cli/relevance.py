@@ -10,9 +10,9 @@ from clickprism.data.click_table import TableSettings
 from clickprism.log.settings import EngineSettings, FeatureSettings
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
-from clickprism.relevance.exploration import ExplorationSettings
-from clickprism.relevance.impute import ImputeSettings, SourceFiles
+from clickprism.relevance.imputation import ImputeSettings, SourceFiles
 from clickprism.relevance.judgments import JudgmentSettings
+from clickprism.relevance.randomised import ExplorationSettings
 from clickprism.relevance.ranking import RankSettings
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def estimate(
 
 def _show_estimates(found: LogEstimates, out: Path, output: Output) -> None:
     output.result(found)
-    for warning in () if found.model is None else found.model.warnings:
+    for warning in found.warnings:
         output.note(warning)
     output.note(f"Written: {out}")
     output.next("relevance", "judgments", out, "--out", "judgments.csv")
@@ -144,7 +144,7 @@ def impute_fit(
             and impressions as randomised first results.
         out: Folder for the model.
     """
-    from clickprism.relevance.impute import Source, train_imputation
+    from clickprism.relevance.imputation import Source, train_imputation
 
     with output.progress("training") as progress:
         source = Source(files, settings=settings, note=output.note, progress=progress)
@@ -179,7 +179,7 @@ def impute_apply(
         pairs: Table of query_id and document_id to predict.
         out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
     """
-    from clickprism.relevance.impute import Source, apply_imputation
+    from clickprism.relevance.imputation import Source, apply_imputation
 
     output.result(apply_imputation(imputation, Source(files, note=output.note), pairs, out))
     output.note(f"Written: {out}")
@@ -211,7 +211,7 @@ def impute_cross_fit(
         out: File for the predictions: .parquet, .jsonl, .csv or .tsv of query_id, document_id and imputation.
         folds: Number of parts of the queries, and of models.
     """
-    from clickprism.relevance.impute import Source, cross_impute
+    from clickprism.relevance.imputation import Source, cross_impute
 
     with output.progress("training") as progress:
         source = Source(files, settings=settings, note=output.note, progress=progress)
@@ -413,7 +413,7 @@ def exploration(
     """
     from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
-    from clickprism.relevance.exploration import measure_exploration
+    from clickprism.relevance.randomised import measure_exploration
 
     store = LogStore.open(log, note=output.note)
     with store.write() as writer:

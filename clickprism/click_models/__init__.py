@@ -16,7 +16,7 @@ USERS: Final[dict[str, str]] = {
     "dcm": f"{_HERE}.dcm:DependentUser",
     "ccm": f"{_HERE}.ccm:ClickChainUser",
     "dbn": f"{_HERE}.dbn:BayesianUser",
-    "sdbn": f"{_HERE}.sdbn:SimplifiedUser",
+    "sdbn": f"{_HERE}.dbn:SimplifiedUser",
     "trust": f"{_HERE}.trust:TrustUser",
     "coupled": f"{_HERE}.coupled:CoupledUser",
     "popularity": f"{_HERE}.popularity:PopularityUser",
@@ -30,7 +30,7 @@ CLICK_MODELS: Final[dict[str, str]] = {
     "ubm": f"{_HERE}.ubm:BrowsingModel",
     "cascade": f"{_HERE}.cascade:CascadeModel",
     "dcm": f"{_HERE}.dcm:DependentModel",
-    "sdbn": f"{_HERE}.sdbn:SimplifiedModel",
+    "sdbn": f"{_HERE}.dbn:SimplifiedModel",
     "dbn": f"{_HERE}.dbn:BayesianModel",
     "ccm": f"{_HERE}.ccm:ClickChainModel",
 }

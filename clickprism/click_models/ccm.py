@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import FittedModel, Prior, Reading, check_steps
-from clickprism.click_models.users import Chain, Response, Shown, check_probability
-from clickprism.types import Bool, Clicks, Float64
+from clickprism.click_models.fitted import FittedModel, Iterated, Reading
+from clickprism.click_models.users import Chain, ReadingUser, check_probability
+from clickprism.types import Clicks, Float64
 
 
 @final
 @dataclass(frozen=True)
-class ClickChainUser:
+class ClickChainUser(ReadingUser):
     """P(observe k + 1 | observed k) = g_1 after no click, g_2 (1 - a_k) + g_3 a_k after a click (Guo et al. 2009).
 
     The first document is always observed. The defaults are those of navigational queries.
@@ -46,43 +45,24 @@ class ClickChainUser:
         """Return a user who wants information from several pages: g_2, g_3 = .40, .27."""
         return cls(after_skip, 0.40, 0.27)
 
-    def click(self, shown: Shown, *, seed: int) -> Response:
-        """Simulate one user per session."""
-        return self._chain.click(shown, seed=seed)
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        return self._chain.log_likelihood(shown, clicks)
-
     @property
-    def _chain(self) -> Chain:
+    def chain(self) -> Chain:
+        """Return when the user continues."""
         return Chain(self.after_skip, self.after_irrelevant, self.after_relevant)
 
 
 @final
 @dataclass(frozen=True)
-class ClickChainModel:
+class ClickChainModel(Iterated):
     """P(observe k + 1 | observed k) = g_1 after no click, g_2 (1 - a) + g_3 a after a click (Guo et al. 2009).
 
     Attraction a of each document and three probabilities to continue, by exact EM. A clicked document is relevant with
     probability a; users then continue with g_3, else with g_2, so that continuing also informs about a. Unbiased in the
     limit of many sessions if users follow the model. g_2 and g_3 are identifiable only if clicked documents differ in
     attraction.
-
-    Attributes:
-        prior: pseudo-counts of every probability.
-        tolerance: stop when the estimated distance of the probabilities to their limit is below this.
-        max_iterations: maximum number of EM steps.
     """
 
     name: ClassVar[str] = "ccm"
-
-    prior: Prior = field(default_factory=Prior)
-    tolerance: float = 1e-4
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        check_steps(self.tolerance, self.max_iterations)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""
@@ -107,15 +87,7 @@ class ClickChainModel:
         start = np.concatenate([[0.5, 0.6, 0.4], np.full(clicks.lists.documents, 0.5)])
         weights = tails.clicks + tails.skips + followed
         end = climb(step, start, weights=weights, tolerance=self.tolerance, max_iterations=self.max_iterations)
-        names = ("after_skip", "after_irrelevant", "after_relevant")
-        shared = dict(zip(names, end.parameters[:3], strict=True))
-        model = self.fitted({**shared, "attraction": end.parameters[3:]})
-        return replace(model, iterations=end.iterations, converged=end.converged)
-
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        attraction = parameters["attraction"]
-        low, high = float(parameters["after_irrelevant"]), float(parameters["after_relevant"])
-        reading = Reading(float(parameters["after_skip"]), low * (1 - attraction) + high * attraction)
-        return FittedModel("ccm", parameters, attraction, reading)
+        (skip, low, high), attraction = end.parameters[:3], end.parameters[3:]
+        parameters = {"after_skip": skip, "after_irrelevant": low, "after_relevant": high, "attraction": attraction}
+        reading = Reading(float(skip), low * (1 - attraction) + high * attraction)
+        return FittedModel("ccm", parameters, attraction, reading, end.iterations, end.converged)

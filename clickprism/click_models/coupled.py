@@ -1,7 +1,7 @@
 """Document-dependent observation: features that inform about relevance also change how often a document is observed.
 
 Features are used without scaling, so normalise them first: features uniform on [-1, 1] give w.x a standard deviation of
-about 1.05 eta. The strength of the coupling varies much with the random weights w: measure it with `coupling`.
+about 1.05 eta. The strength of the coupling varies much with the random weights w.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import ClassVar, final
 import numpy as np
 
 from clickprism.click_models.pbm import PositionUser
-from clickprism.click_models.users import Response, Shown, session_log_likelihood
+from clickprism.click_models.users import DocumentUser
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Bool, Float64, Int32, Int64, JudgedLists, Lists
+from clickprism.types import Float64, Int32, Int64, JudgedLists, Lists
 
 TREES = 100
 SAMPLE = 20_000
@@ -22,7 +22,7 @@ SAMPLE = 20_000
 
 @final
 @dataclass(frozen=True)
-class CoupledUser:
+class CoupledUser(DocumentUser):
     """P(click at k) = v_k^max(1 + w.x_crux, 0) a (Chen et al. 2022, LBD), v as in `PositionUser`.
 
     If no columns are given and eta is above 0, `adapt`, which `simulate` calls, chooses columns and weights for the
@@ -83,33 +83,6 @@ class CoupledUser:
         observation: Float64 = self.base.observation(positions) ** self.exponent(lists)[rows]
         return observation
 
-    def click(self, shown: Shown, *, seed: int) -> Response:
-        """Simulate one user per session."""
-        from clickprism.click_models.kernels import by_entry, see
-
-        observation = self.observation(shown.lists, shown.rows, shown.positions)
-        return see(by_entry, shown, seed, observation.astype(np.float32))
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        observation = self.observation(shown.lists, shown.rows, shown.positions)
-        return session_log_likelihood(shown, clicks, observation * shown.attraction)
-
-
-@dataclass(frozen=True)
-class Coupling:
-    """Measured strength of a coupling; report it with eta.
-
-    Attributes:
-        deviation: standard deviation of w.x over documents.
-        correlation: correlation of the exponent with the grade; 0 if either does not vary.
-        floored: share of documents whose exponent would be below 0; they are always observed.
-    """
-
-    deviation: float
-    correlation: float
-    floored: float
-
 
 def coupled(
     judged: JudgedLists, *, eta: float, seed: int, count: int = 10, base: PositionUser | None = None
@@ -143,17 +116,3 @@ def crux_features(judged: JudgedLists, *, count: int = 10, seed: int) -> tuple[i
 def draw_weights(eta: float, count: int, rng: np.random.Generator) -> tuple[float, ...]:
     """Return weights drawn uniformly from [-eta, eta]."""
     return tuple(float(weight) for weight in rng.uniform(-eta, eta, size=count))
-
-
-def coupling(user: CoupledUser, judged: JudgedLists) -> Coupling:
-    """Measure the coupling of an adapted user on these documents."""
-    exponent = user.exponent(judged.lists)
-    weighted = np.zeros(judged.lists.documents)
-    for column, weight in zip(user.columns, user.weights, strict=True):
-        weighted += weight * judged.lists.features[:, column].astype(np.float64)
-    varies = len(exponent) > 1 and exponent.std() > 0 and judged.grades.std() > 0
-    return Coupling(
-        deviation=float(weighted.std()) if len(weighted) else 0.0,
-        correlation=float(np.corrcoef(exponent, judged.grades)[0, 1]) if varies else 0.0,
-        floored=float((weighted < -1).mean()) if len(weighted) else 0.0,
-    )

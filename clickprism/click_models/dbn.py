@@ -1,21 +1,23 @@
-"""The dynamic Bayesian network: users read on until a clicked document satisfies them or they give up."""
+"""The dynamic Bayesian network: users read on until a clicked document satisfies them or they give up.
+
+Its simplified form (SDBN) has users who never give up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import FittedModel, Prior, Reading, check_steps
-from clickprism.click_models.users import Chain, Response, Shown, check_probability
-from clickprism.types import Bool, Clicks, Float64
+from clickprism.click_models.fitted import Counted, FittedModel, Iterated, Reading, by_document
+from clickprism.click_models.users import Chain, ReadingUser, check_probability
+from clickprism.types import Clicks, Float64
 
 
 @final
 @dataclass(frozen=True)
-class BayesianUser:
+class BayesianUser(ReadingUser):
     """P(observe k + 1 | observed k) = gamma after no click, gamma (1 - s_k) after a click (Chapelle and Zhang 2009).
 
     The first document is always observed.
@@ -34,22 +36,15 @@ class BayesianUser:
         check_probability("perseverance", self.perseverance)
         check_probability("satisfaction", self.satisfaction)
 
-    def click(self, shown: Shown, *, seed: int) -> Response:
-        """Simulate one user per session."""
-        return self._chain.click(shown, seed=seed)
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        return self._chain.log_likelihood(shown, clicks)
-
     @property
-    def _chain(self) -> Chain:
+    def chain(self) -> Chain:
+        """Return when the user continues."""
         return Chain(self.perseverance, self.perseverance, self.perseverance * (1 - self.satisfaction))
 
 
 @final
 @dataclass(frozen=True)
-class BayesianModel:
+class BayesianModel(Iterated):
     """P(observe k + 1 | observed k) = gamma after no click, gamma (1 - s) after a click (Chapelle and Zhang 2009).
 
     Attraction a and satisfaction s of each document and one perseverance gamma, by exact EM, which sums over how far
@@ -57,21 +52,15 @@ class BayesianModel:
     identifiable for a document whose clicks were all at the end of the list.
 
     Attributes:
-        prior: pseudo-counts of every probability.
         perseverance: gamma if it is known; None estimates it.
-        tolerance: stop when the estimated distance of the probabilities to their limit is below this.
-        max_iterations: maximum number of EM steps.
     """
 
     name: ClassVar[str] = "dbn"
 
-    prior: Prior = field(default_factory=Prior)
     perseverance: float | None = None
-    tolerance: float = 1e-4
-    max_iterations: int = 1000
 
     def __post_init__(self) -> None:
-        check_steps(self.tolerance, self.max_iterations)
+        super().__post_init__()
         if self.perseverance is not None:
             check_probability("perseverance", self.perseverance)
 
@@ -101,12 +90,54 @@ class BayesianModel:
         weights = np.concatenate([tails.clicks + tails.skips, followed])
         end = climb(step, start, weights=weights, tolerance=self.tolerance, max_iterations=self.max_iterations)
         attraction, satisfaction = end.parameters[1:].reshape(2, documents)
-        model = self.fitted({"perseverance": end.parameters[0], "attraction": attraction, "satisfaction": satisfaction})
-        return replace(model, iterations=end.iterations, converged=end.converged)
+        gamma = float(end.parameters[0])
+        parameters = {"perseverance": end.parameters[0], "attraction": attraction, "satisfaction": satisfaction}
+        reading = Reading(gamma, gamma * (1 - satisfaction))
+        return FittedModel("dbn", parameters, attraction, reading, end.iterations, end.converged)
 
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        gamma = float(parameters["perseverance"])
-        reading = Reading(gamma, gamma * (1 - parameters["satisfaction"]))
-        return FittedModel("dbn", parameters, parameters["attraction"], reading)
+
+@final
+@dataclass(frozen=True)
+class SimplifiedUser(ReadingUser):
+    """P(observe k + 1 | observed k) = 1 after no click, 1 - s_k after a click (Chapelle and Zhang 2009, gamma = 1).
+
+    Attributes:
+        satisfaction: s of a document of attraction 1; s_k is `satisfaction` times the attraction of the document.
+    """
+
+    name: ClassVar[str] = "sdbn"
+
+    satisfaction: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_probability("satisfaction", self.satisfaction)
+
+    @property
+    def chain(self) -> Chain:
+        """Return when the user continues."""
+        return Chain(skip=1.0, low=1.0, high=1 - self.satisfaction)
+
+
+@final
+@dataclass(frozen=True)
+class SimplifiedModel(Counted):
+    """P(observe k + 1 | observed k) = 1 after no click, 1 - s after a click (Chapelle and Zhang 2009, gamma = 1).
+
+    Estimated by shares of counts, as by its authors: documents down to the last click count as observed, and s is the
+    share of a document's clicks that were the last, without clicks at the end of the list. Users who continue without
+    another click count as satisfied. So s is too high, the more the fewer clicks there are;
+    `BayesianModel(perseverance=1)` fits the same model exactly.
+    """
+
+    name: ClassVar[str] = "sdbn"
+
+    def fit(self, clicks: Clicks) -> FittedModel:
+        """Fit to single sessions, or to sessions merged by pattern."""
+        from clickprism.click_models.tails import down_to
+
+        down = down_to("last", clicks)
+        followed = down.clicked * down.followed
+        satisfaction = self.prior.share(by_document(clicks, followed * down.last), by_document(clicks, followed))
+        attraction = down.attraction(self.prior)
+        parameters = {"attraction": attraction, "satisfaction": satisfaction}
+        return FittedModel("sdbn", parameters, attraction, Reading(1.0, 1 - satisfaction))

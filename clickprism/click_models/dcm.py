@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import FittedModel, Prior, Reading
-from clickprism.click_models.users import Chain, Response, Shown, check_curve
-from clickprism.types import Bool, Clicks, Float64
+from clickprism.click_models.fitted import Counted, FittedModel, Reading
+from clickprism.click_models.users import Chain, ReadingUser, check_curve
+from clickprism.types import Clicks
 
 
 @final
 @dataclass(frozen=True)
-class DependentUser:
+class DependentUser(ReadingUser):
     """P(observe k + 1 | observed k) = 1 after no click at k, lambda_k after a click (Guo, Liu and Wang 2009).
 
     Attributes:
@@ -30,36 +29,24 @@ class DependentUser:
     def __post_init__(self) -> None:
         check_curve("continuation", self.continuation)
 
-    def click(self, shown: Shown, *, seed: int) -> Response:
-        """Simulate one user per session."""
-        return self._chain.click(shown, seed=seed)
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        return self._chain.log_likelihood(shown, clicks)
-
     @property
-    def _chain(self) -> Chain:
+    def chain(self) -> Chain:
+        """Return when the user continues."""
         return Chain(skip=1.0, low=1.0, high=1.0, at_position=self.continuation)
 
 
 @final
 @dataclass(frozen=True)
-class DependentModel:
+class DependentModel(Counted):
     """P(observe k + 1 | observed k) = 1 after no click at k, lambda_k after a click (Guo, Liu and Wang 2009).
 
     Estimated by shares of counts, as by its authors: documents down to the last click count as observed, and lambda_k
     is the share of clicks at k with another click below. Users who continue without another click count as gone. So
     lambda is too low and attraction too high, the more the fewer clicks there are: this maximises a lower bound of the
     likelihood.
-
-    Attributes:
-        prior: pseudo-counts of every probability.
     """
 
     name: ClassVar[str] = "dcm"
-
-    prior: Prior = field(default_factory=Prior)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""
@@ -72,11 +59,6 @@ class DependentModel:
             for weights in (followed * down.last, followed)
         )
         continuation = self.prior.share(total - last, total)
-        return self.fitted({"attraction": down.attraction(self.prior), "continuation": continuation})
-
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        attraction = parameters["attraction"]
-        reading = Reading(1.0, np.ones(len(attraction)), parameters["continuation"])
-        return FittedModel("dcm", parameters, attraction, reading)
+        attraction = down.attraction(self.prior)
+        parameters = {"attraction": attraction, "continuation": continuation}
+        return FittedModel("dcm", parameters, attraction, Reading(1.0, np.ones(len(attraction)), continuation))

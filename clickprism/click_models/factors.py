@@ -70,9 +70,7 @@ class Factors:
     converged: bool
 
 
-def fit_factors(
-    groups: Groups, *, start: Float64 | None, tolerance: float, max_iterations: int, prior: Pseudo = NO_PRIOR
-) -> Factors:
+def fit_factors(groups: Groups, *, tolerance: float, max_iterations: int, prior: Pseudo = NO_PRIOR) -> Factors:
     """Return the most probable attraction and observation.
 
     Without a prior only the products a t are identifiable. Then the highest t is 1, which does not reduce the
@@ -83,7 +81,6 @@ def fit_factors(
 
     Args:
         groups: the counts.
-        start: observation to start from, [cells]; nan and values outside (0, 1] are replaced.
         tolerance: stop when the relative distance of every observation to its limit is below this.
         max_iterations: maximum number of Newton steps.
         prior: pseudo-counts, clicks and skips.
@@ -94,8 +91,6 @@ def fit_factors(
     )
     observation = (clicked + prior[0]) / np.maximum(shown + sum(prior), 1e-300)
     observation /= max(float(observation.max(initial=0.0)), 1e-300)
-    if start is not None:
-        observation = np.where((start > 0) & (start <= 1), start, observation)
     observation = np.where(clicked + prior[0] > 0, np.clip(observation, 1e-9, 1 - 1e-3 * (prior[1] > 0)), 0.0)
     documents = len(groups.offsets) - 1
     found = _climb(

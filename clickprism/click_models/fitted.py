@@ -8,27 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, final
+from typing import ClassVar, Final, Protocol, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from clickprism._util.files import atomic_file, write_errors
-from clickprism.click_models import CLICK_MODELS
-from clickprism.data.clicks import UNSOUND, fingerprint
 from clickprism.errors import DataError, SettingError, UnsupportedError
-from clickprism.settings import resolve, suggest
-from clickprism.types import Bool, Clicks, Float64, Int64, Lists
+from clickprism.types import Bool, Clicks, Float64, Int64
 
 BY_PATTERN: Final = 'Simulate with --simulation.merge pattern, or merge with clicks.merge(by="pattern")'
 FLOOR: Final = 1e-6
-FORMAT: Final = "clickprism click model"
-VERSION: Final = 1
-
-_HEAD: Final = ("format", "version", "model", "fingerprint")
-_BY_DOCUMENT: Final = ("attraction", "satisfaction")
-_DIMENSIONS: Final = {"rates": 1, "curve": 1, "continuation": 1, "table": 2}  # the other parameters: 0, one number
 
 
 @final
@@ -75,6 +63,36 @@ class Prior:
         if self.skips > 0:
             value += self.skips * float(np.log1p(-probabilities).sum())
         return value
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Settings of every click model.
+
+    Attributes:
+        prior: pseudo-counts of every probability.
+    """
+
+    prior: Prior = field(default_factory=Prior)
+
+
+@dataclass(frozen=True)
+class Iterated(Counted):
+    """Settings of a click model that is fitted in steps.
+
+    Attributes:
+        tolerance: stop when the estimated relative distance of every shared probability to its limit is below this.
+        max_iterations: maximum number of steps.
+    """
+
+    tolerance: float = 1e-4
+    max_iterations: int = 1000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance < 1:
+            raise SettingError("tolerance", self.tolerance, "be between 0 and 1")
+        if self.max_iterations < 1:
+            raise SettingError("max_iterations", self.max_iterations, "be at least 1")
 
 
 @final
@@ -238,11 +256,6 @@ class ClickModel(Protocol):
         """Fit the model to a log."""
         ...
 
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        ...
-
 
 def log_terms(probability: Float64, clicks: Clicks) -> Float64:
     """Return each entry's term of the log-likelihood, c log p + (n - c) log(1 - p), n its impressions, [entries].
@@ -283,14 +296,6 @@ def check_sessions(clicks: Clicks) -> None:
         raise UnsupportedError("there are no sessions to fit a click model to")
 
 
-def check_steps(tolerance: float, max_iterations: int) -> None:
-    """Raise SettingError for settings with which a fit cannot end."""
-    if not 0 < tolerance < 1:
-        raise SettingError("tolerance", tolerance, "be between 0 and 1")
-    if max_iterations < 1:
-        raise SettingError("max_iterations", max_iterations, "be at least 1")
-
-
 def by_document(clicks: Clicks, weights: Int64 | Float64 | Bool) -> Float64:
     """Return the sum of a value of each entry over the entries of each document, [documents]."""
     return np.bincount(clicks.rows, weights=weights, minlength=clicks.lists.documents).astype(np.float64)
@@ -300,55 +305,3 @@ def filled(observation: Float64) -> Float64:
     """Return the observation probabilities with their mean in place of nan."""
     known = np.isfinite(observation)
     return np.where(known, observation, observation[known].mean())
-
-
-def save_model(model: FittedModel, path: Path | str, *, lists: Lists) -> None:
-    """Write a model that was fitted to clicks on these lists to an .npz file, atomically."""
-    path = Path(path)
-    head = dict(zip(_HEAD, map(np.array, (FORMAT, VERSION, model.name, fingerprint(lists))), strict=True))
-    with write_errors(path), atomic_file(path) as draft, draft.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **head, **dict(model.parameters))
-
-
-def load_model(path: Path | str, *, lists: Lists) -> FittedModel:
-    """Read a model that was fitted to clicks on these lists; the file cannot contain code."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            columns: dict[str, NDArray[Any]] = {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
-    except (*UNSOUND, TypeError, AttributeError) as error:
-        raise DataError(f"is not a sound .npz file ({error})", file=path) from None
-    head = {name: str(columns.pop(name, "")) for name in _HEAD}
-    if head["format"] != FORMAT:
-        raise DataError("is not a file of a click model", file=path, remedy="Write one by save_model.")
-    if head["version"] != str(VERSION):
-        raise DataError(f"has format version {head['version']}, but only {VERSION} is known", file=path)
-    if head["model"] not in CLICK_MODELS:
-        known = suggest(head["model"], CLICK_MODELS)
-        raise DataError(f"holds the unknown model {head['model']!r} ({known})", file=path)
-    if head["fingerprint"] != fingerprint(lists):
-        raise DataError(
-            "holds a model of clicks on other documents", file=path, remedy="Load the lists it was fitted on."
-        )
-    for name, values in columns.items():
-        _check_parameter(name, values, lists, path)
-    try:
-        model: FittedModel = resolve(CLICK_MODELS, head["model"], path="model").fitted(columns)
-    except KeyError as error:
-        raise DataError(f"lacks the parameter {error}", file=path) from None
-    return model
-
-
-def _check_parameter(name: str, values: Any, lists: Lists, path: Path | str) -> None:
-    """Raise DataError unless the parameter has the type and shape that its name requires."""
-    if name == "documents":
-        if values.shape != () or values.dtype != np.int64 or int(values) != lists.documents:
-            raise DataError(f"must be of {lists.documents} documents", file=path)
-        return
-    if not isinstance(values, np.ndarray) or values.dtype != np.float64 or not ((values >= 0) & (values <= 1)).all():
-        raise DataError(f"{name} must be probabilities", file=path)
-    if name in _BY_DOCUMENT and values.shape != (lists.documents,):
-        raise DataError(f"must have one {name} for each of the {lists.documents} documents", file=path)
-    if name not in _BY_DOCUMENT and (values.ndim != _DIMENSIONS.get(name, 0) or values.size == 0):
-        raise DataError(f"{name} must have {_DIMENSIONS.get(name, 0)} dimensions and not be empty", file=path)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 import numpy as np
 
-from clickprism.click_models.fitted import Browsing, FittedModel, Prior, check_sessions, check_steps, filled
+from clickprism.click_models.fitted import Browsing, FittedModel, Iterated, Prior, check_sessions, filled
 from clickprism.click_models.users import Response, Shown, check_curve, session_log_likelihood
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Clicks, Float64, Int32, Int64
@@ -62,23 +61,10 @@ class PositionUser:
 
 @final
 @dataclass(frozen=True)
-class PositionModel:
-    """P(click at k) = theta_k a (Richardson et al. 2007; Craswell et al. 2008).
-
-    Attributes:
-        prior: pseudo-counts of every theta and attraction; they fix the scale, which clicks do not identify.
-        tolerance: stop when the relative distance of every theta to its limit is below this.
-        max_iterations: maximum number of steps.
-    """
+class PositionModel(Iterated):
+    """P(click at k) = theta_k a (Richardson et al. 2007; Craswell et al. 2008)."""
 
     name: ClassVar[str] = "pbm"
-
-    prior: Prior = field(default_factory=Prior)
-    tolerance: float = 1e-4
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        check_steps(self.tolerance, self.max_iterations)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to a log; sessions may be merged by list."""
@@ -86,13 +72,9 @@ class PositionModel:
         counts = count(clicks)
         found = fit_position(counts, tolerance=self.tolerance, max_iterations=self.max_iterations, prior=self.prior)
         attraction = self.prior.spread(found.attraction, np.unique(counts.rows), clicks.lists.documents)
-        model = self.fitted({"attraction": attraction, "curve": filled(found.observation)})
-        return replace(model, iterations=found.iterations, converged=found.converged)
-
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        return FittedModel("pbm", parameters, parameters["attraction"], Browsing(parameters["curve"][:, None]))
+        curve = filled(found.observation)
+        parameters, browsing = {"attraction": attraction, "curve": curve}, Browsing(curve[:, None])
+        return FittedModel("pbm", parameters, attraction, browsing, found.iterations, found.converged)
 
 
 @final
@@ -151,7 +133,6 @@ def count(clicks: Clicks) -> Counts:
 def fit_position(
     counts: Counts,
     *,
-    start: Float64 | None = None,
     tolerance: float = 1e-4,
     max_iterations: int = 10_000,
     prior: Prior | None = None,
@@ -163,8 +144,7 @@ def fit_position(
     comparable only within a group. Attraction is that of the documents `np.unique(counts.rows)`.
 
     Args:
-        counts: counts of the log; fractions are allowed, such as the weights of a bootstrap.
-        start: curve to start from, such as that of the whole log for its resamples, [positions].
+        counts: counts of the log.
         tolerance: stop when the relative distance of every theta to its limit is below this.
         max_iterations: maximum number of steps; a dozen is usual.
         prior: pseudo-counts of every probability. Without them, theta is scaled to a maximum of 1.
@@ -187,4 +167,4 @@ def fit_position(
         counts.max_position,
     )
     pseudo = NO_PRIOR if prior is None else prior.pair
-    return fit_factors(groups, start=start, tolerance=tolerance, max_iterations=max_iterations, prior=pseudo)
+    return fit_factors(groups, tolerance=tolerance, max_iterations=max_iterations, prior=pseudo)

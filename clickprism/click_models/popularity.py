@@ -12,9 +12,9 @@ from typing import ClassVar, final
 import numpy as np
 
 from clickprism.click_models.pbm import PositionUser
-from clickprism.click_models.users import Response, Shown, check_probability, session_log_likelihood
+from clickprism.click_models.users import DocumentUser, check_probability
 from clickprism.errors import SettingError
-from clickprism.types import Bool, Float64, Int32, Int64, JudgedLists, Lists, Text
+from clickprism.types import Float64, Int32, Int64, JudgedLists, Lists, Text
 
 TYPICAL = 20.0  # median of the past clicks of an item, if they are drawn
 SPREAD = 1.5  # standard deviation of the logarithm of past clicks, if they are drawn
@@ -22,7 +22,7 @@ SPREAD = 1.5  # standard deviation of the logarithm of past clicks, if they are 
 
 @final
 @dataclass(frozen=True)
-class PopularityUser:
+class PopularityUser(DocumentUser):
     """P(click at k) = v_k^(1 - strength pop(d)) a, v as in `PositionUser`, pop(d) by the past clicks of the item.
 
     pop(d) is the share of items with fewer clicks (`percentiles`): 1 for the most clicked item, 0 for one that was
@@ -86,18 +86,6 @@ class PopularityUser:
         exponent = 1 - self.strength * self.popularity(lists)
         observation: Float64 = self.base.observation(positions) ** exponent[rows]
         return observation
-
-    def click(self, shown: Shown, *, seed: int) -> Response:
-        """Simulate one user per session."""
-        from clickprism.click_models.kernels import by_entry, see
-
-        observation = self.observation(shown.lists, shown.rows, shown.positions)
-        return see(by_entry, shown, seed, observation.astype(np.float32))
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        observation = self.observation(shown.lists, shown.rows, shown.positions)
-        return session_log_likelihood(shown, clicks, observation * shown.attraction)
 
 
 def percentiles(clicks: Float64) -> Float64:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 import numpy as np
@@ -11,10 +10,10 @@ import numpy as np
 from clickprism.click_models.fitted import (
     Browsing,
     FittedModel,
+    Iterated,
     Prior,
     check_patterns,
     check_sessions,
-    check_steps,
     filled,
 )
 from clickprism.click_models.users import Response, Shown, check_clicks, check_probability, session_log_likelihood
@@ -95,24 +94,10 @@ class BrowsingUser:
 
 @final
 @dataclass(frozen=True)
-class BrowsingModel:
-    """P(click at k) = o(k, d) a, with d the distance to the last click above (Dupret and Piwowarski 2008).
-
-    Attributes:
-        prior: pseudo-counts of every observation probability and attraction; they fix the scale, which clicks do not
-            identify.
-        tolerance: stop when the relative distance of every observation probability to its limit is below this.
-        max_iterations: maximum number of steps.
-    """
+class BrowsingModel(Iterated):
+    """P(click at k) = o(k, d) a, with d the distance to the last click above (Dupret and Piwowarski 2008)."""
 
     name: ClassVar[str] = "ubm"
-
-    prior: Prior = field(default_factory=Prior)
-    tolerance: float = 1e-4
-    max_iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        check_steps(self.tolerance, self.max_iterations)
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""
@@ -120,13 +105,9 @@ class BrowsingModel:
         counts = count_browsing(clicks)
         found = fit_browsing(counts, tolerance=self.tolerance, max_iterations=self.max_iterations, prior=self.prior)
         attraction = self.prior.spread(found.attraction, counts.rows, clicks.lists.documents)
-        model = self.fitted({"attraction": attraction, "table": filled(found.observation)})
-        return replace(model, iterations=found.iterations, converged=found.converged)
-
-    @staticmethod
-    def fitted(parameters: Mapping[str, Float64]) -> FittedModel:
-        """Return the model with these parameters."""
-        return FittedModel("ubm", parameters, parameters["attraction"], Browsing(parameters["table"]))
+        table = filled(found.observation)
+        parameters = {"attraction": attraction, "table": table}
+        return FittedModel("ubm", parameters, attraction, Browsing(table), found.iterations, found.converged)
 
 
 @final
@@ -138,13 +119,11 @@ class BrowsingCounts:
         rows: documents, sorted, each once.
         groups: counts of each document; cell (k - 1) * depth + d is for position k and distance d, 0 for no click.
         depth: number of positions, and of distances.
-        entries: group of each entry of the log.
     """
 
     rows: Int64
     groups: Groups
     depth: int
-    entries: Int64
 
 
 def count_browsing(clicks: Clicks) -> BrowsingCounts:
@@ -165,13 +144,12 @@ def count_browsing(clicks: Clicks) -> BrowsingCounts:
     )
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     groups = Groups(offsets, keys % (depth * depth), clicked, shown, depth * depth)
-    return BrowsingCounts(rows, groups, depth, group.astype(np.int64))
+    return BrowsingCounts(rows, groups, depth)
 
 
 def fit_browsing(
     counts: BrowsingCounts,
     *,
-    start: Float64 | None = None,
     tolerance: float = 1e-4,
     max_iterations: int = 10_000,
     prior: Prior | None = None,
@@ -185,7 +163,6 @@ def fit_browsing(
 
     Args:
         counts: counts of the log, `count_browsing`.
-        start: table to start from, [positions, distances].
         tolerance: stop when the relative distance of every observation probability to its limit is below this.
         max_iterations: maximum number of steps; a dozen is usual.
         prior: pseudo-counts of every probability.
@@ -195,9 +172,8 @@ def fit_browsing(
     groups = counts.groups
     used, cells = np.unique(groups.cells, return_inverse=True)
     packed = Groups(groups.offsets, cells.astype(np.int64), groups.clicks, groups.impressions, len(used))
-    begin = None if start is None else start.ravel()[used]
     pseudo = NO_PRIOR if prior is None else prior.pair
-    found = fit_factors(packed, start=begin, tolerance=tolerance, max_iterations=max_iterations, prior=pseudo)
+    found = fit_factors(packed, tolerance=tolerance, max_iterations=max_iterations, prior=pseudo)
     table = np.full(groups.size, np.nan if pseudo == NO_PRIOR else pseudo[0] / sum(pseudo))
     table[used] = found.observation
     return replace(found, observation=table.reshape(counts.depth, counts.depth))

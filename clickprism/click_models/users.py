@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, final, get_args, runt
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Lists
+from clickprism.types import Bool, Float32, Float64, Int32, Int64, JudgedLists, Lists
 
 Gain: TypeAlias = Literal["exponential", "linear"]
 
@@ -170,7 +170,7 @@ def check_clicks(shown: Shown, clicks: Bool) -> None:
 @final
 @dataclass(frozen=True)
 class Chain:
-    """Users who read from the top down and stop somewhere: cascade, DCM, CCM, DBN and SDBN.
+    """How users read who go from the top down and stop somewhere: cascade, DCM, CCM, DBN and SDBN.
 
     P(observe k + 1 | observed k) = skip after no click at k, (low (1 - a_k) + high a_k) at_position_k after a click
 
@@ -188,21 +188,52 @@ class Chain:
     high: float
     at_position: tuple[float, ...] = (1.0,)
 
+
+class ReadingUser:
+    """A user who reads from the top down, as `chain` says."""
+
+    @property
+    def chain(self) -> Chain:
+        """Return when the user continues."""
+        raise NotImplementedError
+
     def click(self, shown: Shown, *, seed: int) -> Response:
         """Simulate one user per session."""
         from clickprism.click_models.kernels import by_chain, see
 
-        numbers = np.array([self.skip, self.low, self.high], dtype=np.float32)
-        return see(by_chain, shown, seed, (*numbers, np.array(self.at_position, dtype=np.float32)))
+        chain = self.chain
+        numbers = np.array([chain.skip, chain.low, chain.high], dtype=np.float32)
+        return see(by_chain, shown, seed, (*numbers, np.array(chain.at_position, dtype=np.float32)))
 
     def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
         """Return log P(clicks) of each session, summed exactly over where the user may have stopped, [sessions]."""
         from clickprism.click_models.kernels import conditional_chain
 
         check_clicks(shown, clicks)
-        attraction, factors = shown.attraction.astype(np.float64), np.array(self.at_position)
-        after_click = self.low + (self.high - self.low) * attraction
+        chain = self.chain
+        attraction, factors = shown.attraction.astype(np.float64), np.array(chain.at_position)
+        after_click = chain.low + (chain.high - chain.low) * attraction
         after_click *= factors[np.minimum(shown.positions, len(factors)) - 1]
         observed = np.empty(len(shown.rows))
-        conditional_chain((shown.offsets, attraction, after_click), self.skip, np.zeros(0), (observed, clicks))
+        conditional_chain((shown.offsets, attraction, after_click), chain.skip, np.zeros(0), (observed, clicks))
         return session_log_likelihood(shown, clicks, observed * attraction)
+
+
+class DocumentUser:
+    """A user whose observation depends on the position and on the document, but not on clicks."""
+
+    def observation(self, lists: Lists, rows: Int64, positions: Int64 | Int32) -> Float64:
+        """Return the probability that each document is observed at its position: the true propensities, [rows]."""
+        raise NotImplementedError
+
+    def click(self, shown: Shown, *, seed: int) -> Response:
+        """Simulate one user per session."""
+        from clickprism.click_models.kernels import by_entry, see
+
+        observation = self.observation(shown.lists, shown.rows, shown.positions)
+        return see(by_entry, shown, seed, observation.astype(np.float32))
+
+    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
+        """Return log P(clicks) of each session, [sessions]."""
+        observation = self.observation(shown.lists, shown.rows, shown.positions)
+        return session_log_likelihood(shown, clicks, observation * shown.attraction)

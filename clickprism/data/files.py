@@ -1,4 +1,4 @@
-"""Whole files as vectors of bytes, text, rows or Parquet; compressed or not, whatever their names say."""
+"""Whole files as bytes, text, rows or Parquet; compressed or not, whatever their names say."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from clickprism.errors import DataError, MissingExtraError
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
-PADDING = 16  # newlines behind every text, so that a parser can look ahead from any place in it
 GZIP = b"\x1f\x8b"
 ZSTD = b"\x28\xb5\x2f\xfd"
 ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
@@ -28,31 +27,35 @@ CHUNK = 1 << 22
 LONGEST_FIELD = (1 << 31) - 1  # characters of a CSV field
 
 
-def read_padded(path: Path) -> Bytes:
-    """All bytes of a file as they are on disk, and the padding."""
+def read_bytes(path: Path) -> bytes:
+    """Return all bytes of a file as they are on disk."""
     try:
-        with path.open("rb", buffering=0) as file:
-            size = path.stat().st_size
-            padded = np.full(PADDING, 10, np.uint8) if size == 0 else np.empty(size + PADDING, np.uint8)
-            view, filled = padded.data[:size], 0
-            while filled < size and (count := file.readinto(view[filled:])):
-                filled += count
-            padded[filled:] = 10
-            rest = file.read()
+        return path.read_bytes()
+    except IsADirectoryError:
+        raise DataError(
+            "cannot be read (it is a folder, and a file is needed)", file=path, remedy="Name the files in it"
+        ) from None
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
-    padded = padded[: filled + PADDING]
-    return _padded([padded[:-PADDING].tobytes(), rest]) if rest else padded
 
 
-def expand(padded: Bytes, *, file: Path) -> Bytes:
-    """The text of a file, padded: decompressed if its first bytes say gzip or zstd, else as it is."""
-    start = padded[:4].tobytes()
-    if start.startswith(GZIP):
-        return _padded(list(_gunzip(padded[:-PADDING], file)))
-    if start == ZSTD or (start[1:] == ZSTD_SKIPPABLE and start[0] >> 4 == 5):
-        return _padded(list(_unzstd(padded[:-PADDING], file)))
-    return padded
+def expand(raw: bytes, *, file: Path) -> bytes:
+    """Return the text of a file: decompressed if its first bytes say gzip or zstd, else as it is."""
+    if raw.startswith(GZIP):
+        try:
+            return gzip.decompress(raw)
+        except EOFError:
+            raise _broken("gzip", "it ends in the middle", file) from None
+        except (OSError, zlib.error) as error:
+            raise _broken("gzip", str(error), file) from None
+    if raw.startswith(ZSTD) or (raw[1:4] == ZSTD_SKIPPABLE and raw[0] >> 4 == 5):
+        return b"".join(_unzstd(raw, file))
+    return raw
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, decompressed; an error names the first line that is not UTF-8."""
+    return decoded(expand(read_bytes(path), file=path), file=path)
 
 
 def decoded(raw: bytes, *, file: Path) -> str:
@@ -98,31 +101,10 @@ def open_parquet(file: Path) -> Iterator[Any]:
         raise DataError(f"is not a sound Parquet file ({error})", file=file) from None
 
 
-def _padded(chunks: list[bytes]) -> Bytes:
-    text = np.empty(sum(map(len, chunks)) + PADDING, np.uint8)
-    place = 0
-    for chunk in chunks:
-        text[place : place + len(chunk)] = np.frombuffer(chunk, np.uint8)
-        place += len(chunk)
-    text[place:] = 10
-    return text
-
-
-def _gunzip(raw: Bytes, file: Path) -> Iterator[bytes]:
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(raw.data)) as stream:
-            while chunk := stream.read(CHUNK):
-                yield chunk
-    except EOFError:
-        raise _broken("gzip", "it ends in the middle", file) from None
-    except (OSError, zlib.error) as error:
-        raise _broken("gzip", str(error), file) from None
-
-
-def _unzstd(raw: Bytes, file: Path) -> Iterator[bytes]:
+def _unzstd(raw: bytes, file: Path) -> Iterator[bytes]:
     import zstandard
 
-    rest = raw.data
+    rest = memoryview(raw)
     try:
         while rest:
             frame = zstandard.ZstdDecompressor().decompressobj()

@@ -18,7 +18,7 @@ import numpy as np
 from clickprism._util.files import atomic_file, write_errors, write_file
 from clickprism._util.tables import Table
 from clickprism.data import cache as kept
-from clickprism.data.files import PADDING, Bytes, expand, read_padded
+from clickprism.data.files import expand, read_bytes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Int32, Int64, JudgedLists, Lists, Text
 
@@ -202,20 +202,20 @@ def _together(files: Sequence[Path], parsed: Sequence[_Parsed]) -> JudgedLists:
 def _cached(file: Path, query_file: Path | None, options: Options, where: Path | None) -> _Parsed:
     """One file, from the cache if its content was read in the same way before."""
     path = query_file if query_file is not None else _group_file(file)
-    lengths = None if path is None else _Lengths(path, read_padded(path), given=query_file is not None)
+    lengths = None if path is None else _Lengths(path, read_bytes(path), given=query_file is not None)
     if where is None:
-        return _parse(file, read_padded(file), lengths, options)
+        return _parse(file, read_bytes(file), lengths, options)
     content = kept.recall(where, file)
     found = None if content is None else kept.load(where, _key(content, lengths, options))
     if found is None:
         before = kept.state(file)
-        padded = read_padded(file)
-        content = kept.digest(padded.data)
+        raw = read_bytes(file)
+        content = kept.digest(raw)
         kept.remember(where, file, content, before)
         key = _key(content, lengths, options)
         found = kept.load(where, key)
         if found is None:
-            parsed = _parse(file, padded, lengths, options)
+            parsed = _parse(file, raw, lengths, options)
             found = kept.load(where, key) if kept.store(where, key, *_to_arrays(parsed)) else None
             if found is None:
                 return parsed
@@ -227,12 +227,12 @@ class _Lengths:
     """A file of list lengths as it was read once, and whether it was given or found."""
 
     path: Path
-    padded: Bytes
+    raw: bytes
     given: bool
 
 
 def _key(content: str, lengths: _Lengths | None, options: Options) -> str:
-    groups = "" if lengths is None else kept.digest(lengths.padded.data)
+    groups = "" if lengths is None else kept.digest(lengths.raw)
     given = lengths is not None and lengths.given
     how = [content, groups, given, options.features, options.base, options.missing]
     return kept.digest(json.dumps(how).encode())
@@ -267,9 +267,7 @@ def _from_arrays(arrays: kept.Arrays, facts: dict[str, Any], *, file: Path, on_e
 
 def _group_file(file: Path) -> Path | None:
     if file.is_dir():
-        raise DataError(
-            "cannot be read (it is a folder, and a file is needed)", file=file, remedy="Name the files in it"
-        )
+        return None
     stems = [file.name, *(file.name.removesuffix(end) for end in (".gz", ".zst")), file.stem, Path(file.stem).stem]
     for stem in dict.fromkeys(stems):
         for suffix in GROUP_SUFFIXES:
@@ -279,15 +277,14 @@ def _group_file(file: Path) -> Path | None:
     return None
 
 
-def _parse(file: Path, padded: Bytes, lengths: _Lengths | None, options: Options) -> _Parsed:
-    from clickprism.data.rows import read_rows
+def _parse(file: Path, raw: bytes, lengths: _Lengths | None, options: Options) -> _Parsed:
+    from clickprism.data.letor_text import read_rows
 
-    if len(padded) == PADDING:
+    if not raw:
         raise DataError("is empty", file=file)
-    text = expand(padded, file=file)
     given = lengths is not None and lengths.given
-    rows = read_rows(text, file=file, named=False if given else None, options=options)
-    if rows.named:
+    rows = read_rows(expand(raw, file=file), file=file, named=False if given else None, options=options)
+    if rows.names is not None:
         names, owner = rows.names, rows.owner
     elif lengths is None:
         expected = " or ".join(Path(file.name).stem + suffix for suffix in GROUP_SUFFIXES)
@@ -297,7 +294,7 @@ def _parse(file: Path, padded: Bytes, lengths: _Lengths | None, options: Options
         owner = np.delete(owner, rows.left_out)
     quarantined = tuple(Quarantined(str(file), *bad) for bad in rows.quarantined)
     judged = _grouped(rows.features, rows.grades, names, owner, rows.document_ids)
-    return _Parsed(judged, rows.base, rows.largest_id, rows.named, quarantined)
+    return _Parsed(judged, rows.base, rows.largest_id, rows.names is not None, quarantined)
 
 
 def join(parts: Sequence[JudgedLists]) -> JudgedLists:
@@ -336,7 +333,7 @@ def _grouped(features: Float32, grades: Int32, names: Text, owner: Int64, docume
 def _owners(given: _Lengths, data: Path, lines: int) -> tuple[Text, Int64]:
     """The number of each list in a group file, from 1, and the list of each line of the data."""
     path, lengths = given.path, []
-    for number, line in enumerate(expand(given.padded, file=path).tobytes().splitlines(), start=1):
+    for number, line in enumerate(expand(given.raw, file=path).splitlines(), start=1):
         word = line.strip()
         if not word:
             continue

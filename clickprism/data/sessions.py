@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from clickprism.data.clicks import load_bare
-from clickprism.data.files import PADDING, decoded, delimited_rows, expand, read_padded
+from clickprism.data.files import delimited_rows, read_text
 from clickprism.data.letor import OnError, PathLike, Quarantined
 from clickprism.data.tables import text_array
 from clickprism.errors import DataError, SettingError
@@ -125,8 +125,7 @@ def read_sessions(
     if not separator or set(separator) & set("\t\r\n"):
         raise SettingError("separator", separator, "be text that stands between ids, such as ','")
     file = Path(path)
-    text = decoded(expand(read_padded(file), file=file)[:-PADDING].tobytes(), file=file)
-    lines = delimited_rows(text, file=file)
+    lines = delimited_rows(read_text(file), file=file)
     header = next(lines, (1, []))[1]
     places = _places(file, header, (query, documents, clicks))
     others = {place: _Numbered() for place in range(len(header)) if place not in places}

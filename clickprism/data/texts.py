@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, get_args
 import msgspec
 import numpy as np
 
-from clickprism.data.files import PADDING, PARQUET, decoded, delimited_rows, expand, open_parquet, read_padded
+from clickprism.data.files import PARQUET, decoded, delimited_rows, expand, open_parquet, read_bytes
 from clickprism.data.tables import text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Int32, Int64, Text, check
@@ -113,11 +113,11 @@ def read_texts(path: Path | str, *, id_column: str | None = None, text_columns: 
         The texts; the same id twice with the same text counts once, with another text is an error.
     """
     file = Path(path)
-    padded = read_padded(file)
+    raw = read_bytes(file)
     columns = _Columns(file, id_column, None if text_columns is None else tuple(text_columns))
-    if padded[:4].tobytes() == PARQUET:
+    if raw.startswith(PARQUET):
         return _collect(file, _parquet(file, columns))
-    raw = expand(padded, file=file)[:-PADDING].tobytes()
+    raw = expand(raw, file=file)
     text = decoded(raw, file=file)
     start = text[:4096].lstrip()
     if not start:
@@ -284,7 +284,7 @@ def nfcorpus(folder: Path | str, part: Part = "train") -> Collection:
 def read_qrel(path: Path | str) -> Judgements:
     """Judgements in the TREC format: query id, 0, document id, grade a line, parted by white space."""
     file = Path(path)
-    fields = expand(read_padded(file), file=file)[:-PADDING].tobytes().decode("utf-8", "replace").split("\n")
+    fields = expand(read_bytes(file), file=file).decode("utf-8", "replace").split("\n")
     rows = [line.split() for line in fields]
     for number, row in enumerate(rows, start=1):
         if row and (len(row) != 4 or not row[3].lstrip("-").isdecimal()):

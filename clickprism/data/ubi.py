@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.files import expand, read_bytes
 from clickprism.errors import DataError
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _rows(file: Path) -> Iterator[Row]:
             for batch in opened.iter_batches():
                 yield from batch.to_pylist()
         return
-    text = expand(read_padded(file), file=file)[:-PADDING].tobytes()
+    text = expand(read_bytes(file), file=file)
     first = text.lstrip()[:1]
     if first in (b"{", b"[") and b"\n{" not in text.strip():  # one JSON value: an answer of _search, or a list
         yield from _unwrapped(_parsed(text, file, 1), bulk=False)

@@ -11,7 +11,7 @@ from clickprism._util.tables import Table
 from clickprism.click_models.fitted import by_document
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Finding, inconclusive
-from clickprism.evaluation.curves import gini
+from clickprism.evaluation.concentration import gini
 
 CLICKS: Final = 1000  # that are enough to learn from
 QUERIES: Final = 10  # with clicks that are enough to learn from

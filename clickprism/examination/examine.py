@@ -15,20 +15,22 @@ import pyarrow as pa
 
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, UnsupportedError
-from clickprism.examination.cells import (
+from clickprism.examination.model import (
     CELLS,
     NEGATIVE,
     POSITIVE,
     TRUTH_CELLS,
+    ExaminationModel,
     cells,
     check_enough,
     collected,
     column,
     counts,
     no_display_times,
+    save_model,
+    train_model,
     truth_cells,
 )
-from clickprism.examination.model import ExaminationModel, save_model, train_model
 from clickprism.examination.settings import ExaminationSettings
 from clickprism.log.schema import EXAMINATION_UNIT, SESSIONS
 from clickprism.log.sessions import by_day, has_display_times, update_sessions
@@ -101,13 +103,11 @@ class AgainstTruth:
         quality: Quality with true observation as the label.
         by_position: Share observed at each position.
         below_anchor: Share observed below a click, by the position of the click.
-        farthest: Largest distance of the mean estimate from the share observed, over positions.
     """
 
     quality: Quality
     by_position: tuple[Point, ...]
     below_anchor: Mapping[int, tuple[Point, ...]]
-    farthest: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,12 +384,10 @@ def below_anchor(cells: pa.Table, units: Int64) -> dict[int, tuple[Point, ...]]:
 def _against_truth(model: ExaminationModel, counted: pa.Table) -> AgainstTruth:
     measured = counted.filter(counted["held_out"])
     units, observed = model.units(measured), column(measured, "observed")
-    true, estimated = by_position(measured, observed * EXAMINATION_UNIT), by_position(measured, units)
     return AgainstTruth(
         quality=quality(units, observed == 1, column(measured, "rows")),
-        by_position=true,
+        by_position=by_position(measured, observed * EXAMINATION_UNIT),
         below_anchor=below_anchor(measured, observed * EXAMINATION_UNIT),
-        farthest=max((abs(one.value - other.value) for one, other in zip(true, estimated, strict=True)), default=0.0),
     )
 
 

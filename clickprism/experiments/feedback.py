@@ -30,7 +30,7 @@ from clickprism.data.items import items_across
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation import plots
 from clickprism.evaluation.compare import Comparison, bounds, number
-from clickprism.evaluation.curves import concentration, position_exposure
+from clickprism.evaluation.concentration import concentration, position_exposure
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.experiments.compare import check_methods
 from clickprism.experiments.data import PARTS, Data, data_name, graded, load_data, simulation_settings, with_categories

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism._util.grouping import same_lists
+from clickprism.data.encoding import Encoding
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
 from clickprism.data.tables import text_array
@@ -168,7 +170,11 @@ NUMBERS: Final = """
 list_transform(json_extract_string(features, ?),
     lambda x: case x when 'true' then 1 when 'false' then 0 else try_cast(x as float) end)
 """
-MOST: Final = 0.5  # the share of documents that may lack a feature, or all of them
+TEXTS: Final = """
+list_transform(json_extract_string(features, ?), lambda x: case when x not in ('true', 'false', 'null')
+    and try_cast(x as float) is null then x end)
+"""
+MOST: Final = 0.5  # the share of documents that may have no features
 _BATCH: Final = 20_000
 
 
@@ -204,52 +210,78 @@ def logged_features(folder: Path) -> Lists:
 
 def features_of(
     store: LogStore, pairs: pa.Table, *, memory: str = "700MB", temp: Path | None = None
-) -> tuple[Float32, tuple[str, ...], dict[str, int]]:
-    """The features of these pairs as far as the log has them, their names, and an account of what it lacks.
+) -> tuple[Float32, Encoding | None, dict[str, int]]:
+    """Return the features of these pairs as far as the log has them, how they are encoded, and what it lacks.
 
-    A feature that is a number for fewer than half of the documents that have any is left out; so are all where most
-    documents have none. What else is missing becomes the median of the feature.
+    Features of every kind are encoded as those of a table (`Encoding`); there are none if most documents have none.
 
     Args:
         store: the log.
         pairs: the columns query_id and document_id, in the order that is wanted.
-        memory: what DuckDB may hold.
+        memory: the most memory that DuckDB may use.
         temp: a folder for what does not fit.
     """
-    nothing = np.zeros((len(pairs), 0), dtype=np.float32)
+    told = np.zeros(len(pairs), dtype=np.bool_)
+    columns: dict[str, _Values] = {}
     with _last(store, memory=memory, temp=temp) as connection:
         names = [] if connection is None else _names(connection)
-        if connection is None or not names:
-            return nothing, (), {"documents without features": len(pairs)}
-        connection.register("wanted", pairs.append_column("place", pa.array(np.arange(len(pairs)))))
-        query = f"select place, {NUMBERS} as numbers from pairs join wanted using (query_id, document_id)"  # noqa: S608
-        features = np.full((len(pairs), len(names)), np.nan, dtype=np.float32)
-        told = np.zeros(len(pairs), dtype=np.bool_)
-        for batch in connection.sql(query, params=[_paths(names)]).to_arrow_reader(_BATCH):
-            place = batch["place"].to_numpy()
-            flat = batch["numbers"].flatten().to_numpy(zero_copy_only=False)
-            features[place] = flat.reshape(len(place), len(names))
-            told[place] = True
-    return _completed(features, names, told)
-
-
-def _completed(features: Float32, names: list[str], told: Bool) -> tuple[Float32, tuple[str, ...], dict[str, int]]:
-    """Without features that most documents lack; what is missing of others is their median."""
+        if connection is not None and names:
+            columns = {name: _Values(len(pairs)) for name in names}
+            connection.register("wanted", pairs.append_column("place", pa.array(np.arange(len(pairs)))))
+            values_of = f"{NUMBERS} as numbers, {TEXTS} as texts"
+            query = f"select place, {values_of} from pairs join wanted using (query_id, document_id)"  # noqa: S608
+            for batch in connection.sql(query, params=[_paths(names)] * 2).to_arrow_reader(_BATCH):
+                place = batch["place"].to_numpy()
+                told[place] = True
+                numbers = batch["numbers"].flatten().to_numpy(zero_copy_only=False).reshape(len(place), len(names))
+                found = batch["texts"].flatten()
+                for column, values in enumerate(columns.values()):
+                    values.add(
+                        place, numbers[:, column], found.take(pa.array(np.arange(len(place)) * len(names) + column))
+                    )
     account = {"documents without features": int((~told).sum())}
-    there = np.isfinite(features)
-    known = there.sum(axis=0)
-    kept = known >= max(MOST * told.sum(), 1)
-    if not kept.all():
-        account["features left out, not numbers in most documents"] = int((~kept).sum())
-    if told.mean() < MOST or not kept.any():
-        return features[:, :0].copy(), (), account
-    chosen, there = features[:, kept], there[:, kept]
-    for column in np.flatnonzero(~there.all(axis=0)):
-        chosen[~there[:, column], column] = np.median(chosen[there[:, column], column])
-    filled = int((~there[told]).sum())
-    if filled:
-        account["values of features missing, set to the median"] = filled
-    return chosen, tuple(name for name, keep in zip(names, kept, strict=True) if keep), account
+    if told.mean() < MOST or not columns:
+        return np.zeros((len(pairs), 0), dtype=np.float32), None, account
+    table = pa.table({name: values.column() for name, values in columns.items()})
+    encoding = Encoding.learn(table.filter(pa.array(told)), names)
+    return encoding.apply(table), encoding, account
+
+
+class _Values:
+    """The values of one feature: numbers, and the texts of those that are no numbers."""
+
+    def __init__(self, rows: int) -> None:
+        self.numbers = np.full(rows, np.nan, dtype=np.float32)
+        self.texts: dict[int, str] = {}
+
+    def add(self, place: Int64, numbers: Float32, found: pa.Array) -> None:
+        """Take the values of some rows."""
+        self.numbers[place] = numbers
+        for row in np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            self.texts[int(place[row])] = found[row].as_py()
+
+    def column(self) -> pa.Array:
+        """Return numbers if all values are, lists if all are, else texts; null where there is none."""
+        absent = np.isnan(self.numbers)
+        if not self.texts:
+            return pa.array(self.numbers, mask=absent)
+        if absent.sum() == len(absent) and (lists := _lists_of_numbers(self.texts, len(absent))) is not None:
+            return lists
+        known = np.flatnonzero(~absent)
+        values = dict(zip(known.tolist(), self.numbers[known].tolist(), strict=True))
+        named = {
+            row: str(int(value)) if value.is_integer() else str(value) for row, value in values.items()
+        } | self.texts
+        return pa.array([named.get(row) for row in range(len(absent))], pa.string())
+
+
+def _lists_of_numbers(found: dict[int, str], rows: int) -> pa.Array | None:
+    """Return texts as lists of numbers; None if one is something else."""
+    try:
+        found = {row: json.loads(text) for row, text in found.items()}
+        return pa.array([found.get(row) for row in range(rows)], pa.list_(pa.float32()))
+    except (ValueError, pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
 
 
 @contextmanager
@@ -345,10 +377,10 @@ def read_sums(
             "has no impressions to count", file=store.folder, remedy="Ingest events first, or use other days"
         )
     known = known.take(np.argsort(known["row"].to_numpy()))
-    features, names, account = features_of(store, known.select(list(PAIR)))
+    features, encoding, account = features_of(store, known.select(list(PAIR)))
     lists = _sum_lists(known, features, ids=ids)
     return LogSums(
-        _logged_sums(sums, lists, names, account), known.select(list(PAIR)), known["users"].to_numpy(), below
+        _logged_sums(sums, lists, encoding, account), known.select(list(PAIR)), known["users"].to_numpy(), below
     )
 
 
@@ -360,7 +392,7 @@ def _sum_lists(pairs: pa.Table, features: Any, *, ids: bool) -> Lists:
     return Lists(features, bounds, texts(queries), texts(pairs["document_id"].combine_chunks()))
 
 
-def _logged_sums(sums: pa.Table, lists: Lists, names: tuple[str, ...], account: dict[str, int]) -> Logged:
+def _logged_sums(sums: pa.Table, lists: Lists, encoding: Encoding | None, account: dict[str, int]) -> Logged:
     row, position = sums["row"].to_numpy(), sums["position"].to_numpy()
     day = sums["day"].cast(pa.int32()).to_numpy().astype(np.int64)
     chance = sums["randomised"].to_numpy().astype(np.bool_)
@@ -374,7 +406,15 @@ def _logged_sums(sums: pa.Table, lists: Lists, names: tuple[str, ...], account: 
         sums["impressions"].to_numpy()[order],
     )
     randomised = chance[order] if chance.any() else None
-    return Logged(clicks, day[order] - day.min(), randomised=randomised, feature_names=names, account=account)
+    return _encoded(Logged(clicks, day[order] - day.min(), randomised=randomised, account=account), encoding)
+
+
+def _encoded(logged: Logged, encoding: Encoding | None) -> Logged:
+    """Return a log that says how its features are encoded."""
+    if encoding is None:
+        return logged
+    notes = (*logged.notes, *encoding.notes())
+    return replace(logged, encoding=encoding, feature_names=encoding.names, notes=notes)
 
 
 SEARCH: Final = ("day", "search_id", "query_id")
@@ -403,11 +443,11 @@ def read_store(folder: Path, *, memory: str = "700MB", note: Callable[[str], Non
         numbers = _numbers(store, writer.engine)
         account = _account(store, writer.engine)
         writer.engine.close()
-        features, names, lacks = features_of(store, numbers.pairs, memory=memory, temp=writer.temp)
+        features, encoding, lacks = features_of(store, numbers.pairs, memory=memory, temp=writer.temp)
     query, queries = numbered(numbers.pairs["query_id"])
     bounds = np.searchsorted(query, np.arange(len(queries) + 1)).astype(np.int64)
     lists = Lists(features, bounds, texts(queries), texts(numbers.pairs["document_id"].combine_chunks()))
-    return _logged(numbers, lists, names, account=account | lacks)
+    return _encoded(_logged(numbers, lists, account=account | lacks), encoding)
 
 
 @final
@@ -458,7 +498,7 @@ def _counted(rows: Any, by: tuple[str, ...], name: str) -> Any:
     return rows.mutate(**{name: place})
 
 
-def _logged(numbers: _Numbers, lists: Lists, names: tuple[str, ...], *, account: dict[str, int]) -> Logged:
+def _logged(numbers: _Numbers, lists: Lists, *, account: dict[str, int]) -> Logged:
     search, row, position = (numbers.entries[name].to_numpy() for name in ("search", "row", "position"))
     clicked, chance = (numbers.entries[name].to_numpy() for name in ("clicked", "randomised"))
     place = search.astype(np.int64) * (int(position.max()) + 1) + position
@@ -478,7 +518,7 @@ def _logged(numbers: _Numbers, lists: Lists, names: tuple[str, ...], *, account:
     randomised: Bool | None = chance[order].astype(np.bool_) if numbers.told else None
     day = numbers.searches["day"].cast(pa.int32()).to_numpy().astype(np.int64)
     policy, policies = _policies(numbers.searches)
-    return merge_logged(Logged(clicks, day - day.min(), policy, policies, randomised, names, _told(account)))
+    return merge_logged(Logged(clicks, day - day.min(), policy, policies, randomised, account=_told(account)))
 
 
 def _policies(searches: pa.Table) -> tuple[Int64 | None, tuple[str, ...]]:

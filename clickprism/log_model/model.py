@@ -70,6 +70,7 @@ DEEPEST: Final = 200  # positions
 MATERIAL_BROWSING: Final = 0.001  # gain of the log-likelihood per session from which clicks above matter
 MATERIAL_ERROR: Final = 0.005  # mean relative error of the curve that is reported
 REFITS: Final = 2  # of the model with popularity
+SURE_TRUST: Final = 0.25  # least share of the clicks at position 1 for which the model includes trust
 NO_VIEW: Final = 1e-9  # views of a cell without any
 COLD: Final = 5.0  # shown pairs that the mean of the log counts as, beside those of the query
 
@@ -567,8 +568,10 @@ class _Fitting:
     def _trust(self, plain: Chosen, chosen: Chosen, linked: Linkage, reacts: Feedback) -> tuple[Chosen, Test]:
         """Test for trust, and add it to the model if it is present.
 
-        It is not added if queries differ in steepness, or if popularity explains it: both leave the same trace. Nor is
-        it if there are signs that the engine reacts to clicks.
+        It is not added if it explains less than `SURE_TRUST` of the clicks at position 1: poor documents whose curve is
+        a little steeper, as with users of different types, leave the same trace, and the correction would be wrong.
+        Nor is it if queries differ in steepness, if popularity explains it, or if there are signs that the engine
+        reacts to clicks.
 
         Args:
             plain: The choice before popularity was tried.
@@ -582,7 +585,9 @@ class _Fitting:
             rest = trust_test(chosen.fit, linked, reacts, confidence=settings.confidence, seed=settings.seed)
             if rest.verdict != "present":
                 test = replace(test, verdict="inconclusive", note="popularity bias leaves the same trace")
-        usable = fit.form.curve and not fit.form.steepness and reacts.z > QUIET
+        counts = fit.problem.counts
+        rate = counts.by_position(counts.clicks)[0] / max(counts.by_position(counts.impressions)[0], 1.0)
+        usable = fit.form.curve and not fit.form.steepness and reacts.z > QUIET and test.lower >= SURE_TRUST * rate
         if test.verdict != "present" or not usable:
             return chosen, test
         self.tell("trust")

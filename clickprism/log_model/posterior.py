@@ -3,6 +3,11 @@
     P(c | g) = product over cells j and clicks of  p_j^c (1 - p_j)^(n - c),    p_j = o_j (g + trust_j)
     g ~ Beta(K_d m_d, K_d (1 - m_d))
 
+Clicks measure how attractive a result is, which is not only its relevance, and a log cannot tell the two apart. So the
+value of a pair with few clicks stays nearer to its prior than the likelihood of clicks asks for: its prior strength is
+K (1 + 3 (1 - w)^2), with the weight w = E / (E + K) of its clicks. The mean level and the intervals are those of c_1,
+with K.
+
 The mean is a doubly robust estimate in the form of shrinkage: E[g | c] is about m + sum(c - n o m) / (sum n o + K), the
 imputation m corrected by the clicks that it does not explain. The integral is over a grid in log g, averaged over the
 steepness of the query. Intervals are quantiles, widened by the uncertainty of the shared parameters (delta method,
@@ -28,6 +33,7 @@ from clickprism.types import Float64, Int64, slices
 POINTS: Final = 81  # of the grid
 LEAST: Final = 0.01  # weight of a steepness that is taken into account
 CHUNK: Final = 100_000  # pairs
+CAUTION: Final = 3.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
 SAMPLE: Final = 10_000  # pairs from which the prior strength is corrected
 
 
@@ -50,15 +56,18 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     table = (counts.clicks, counts.impressions, problem.log_observation(fit.theta), trust)
     pairs = _Pairs(starts, counts.query, table, problem.steps(fit.theta), np.ascontiguousarray(nodes.T), means, rates)
     factor = _correction(pairs)
-    value, lower, upper, _ = pairs.integrate(factor, tail)
+    centre, lower, upper, _ = pairs.integrate(factor, tail)
     exposure, rate = fit.exposure, factor * problem.strengths(fit.theta, mean)[1]
+    caution = 1 + CAUTION * (rate / (exposure + rate)) ** 2
+    value = pairs._replace(rates=pairs.rates * caution).integrate(factor, tail)[0]
+    value *= (exposure @ centre) / max(float(exposure @ value), 1e-300)  # the same level of relevance in the mean
     shared = _shared_error(fit, columns, mean, rate)
     reach = norm.isf(tail) * shared
     with np.errstate(divide="ignore"):
-        middle, low, high = (np.log(np.clip(each, 1e-12, 1 - 1e-12)) for each in (value, lower, upper))
+        middle, low, high = (np.log(np.clip(each, 1e-12, 1 - 1e-12)) for each in (centre, lower, upper))
     lower = np.exp(middle - np.hypot(np.maximum(middle - low, 0.0), reach))
     upper = np.minimum(np.exp(middle + np.hypot(np.maximum(high - middle, 0.0), reach)), 1.0)
-    share = exposure / (exposure + rate)
+    value, share = np.clip(value, lower, upper), exposure / (exposure + caution * rate)
     found = Relevance(
         rows=counts.rows,
         value=np.minimum(value + added, 1.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final, final
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism._util.files import atomic_file
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError
 from clickprism.log.schema import conform
 from clickprism.relevance.pairs import PAIR
 from clickprism.types import Bool, Float64, Int32, Int64, Text, check
@@ -98,42 +98,23 @@ class Estimates:
         """Return the names of the sources, [pairs]."""
         return np.array(SOURCES)[self.source]
 
-    def at_level(self, level: tuple[float, float]) -> Estimates:
-        """Return the paper's gamma = (c_1 - beta_1) / alpha_1 for assumed alpha_1 and beta_1.
 
-        Clicks do not identify this level; the order of documents does not depend on it.
-
-        >>> one = Estimates(*(np.array([value]) for value in (0.6, 0.5, 0.7, 0.01, 9.0)), np.array([False]))
-        >>> gamma = one.at_level((0.5, 0.4))
-        >>> gamma.values.round(6).tolist(), gamma.lower.round(6).tolist(), gamma.variance.round(6).tolist()
-        ([0.4], [0.2], [0.04])
-        """
-        slope, start = level
-        if not slope > 0:
-            raise SettingError("level", level, "have alpha_1 above 0")
-        scaled = {name: (getattr(self, name) - start) / slope for name in ("values", "lower", "upper")}
-        return replace(self, **scaled, variance=self.variance / slope**2)
-
-
-def estimate_columns(estimates: Estimates) -> dict[str, pa.Array]:
-    """Return the columns that `Estimates` holds; nan becomes null."""
-    return {
+def estimate_rows(
+    pairs: pa.Table | pa.RecordBatch, estimates: Estimates, impressions: Float64 | Int64, clicked: Float64 | Int64
+) -> list[pa.Array]:
+    """Return the columns of `ESTIMATES`; nan becomes null. The pairs may have columns `imputation` and `query`."""
+    source = pa.DictionaryArray.from_arrays(estimates.source, list(SOURCES)).cast(pa.string())
+    columns = {name: pairs.column(name) for name in PAIR} | {
         "estimate": pa.array(estimates.values, from_pandas=True),
         "lower": pa.array(estimates.lower),
         "upper": pa.array(estimates.upper),
         "variance": pa.array(estimates.variance, from_pandas=True),
         "weight": pa.array(estimates.weight),
         "imputed_only": pa.array(estimates.imputed_only),
-        "source": pa.DictionaryArray.from_arrays(estimates.source, list(SOURCES)).cast(pa.string()),
+        "impressions": pa.array(impressions.astype(np.int64)),
+        "clicked": pa.array(clicked.astype(np.int64)),
+        "source": source,
     }
-
-
-def estimate_rows(
-    pairs: pa.Table | pa.RecordBatch, estimates: Estimates, impressions: Float64 | Int64, clicked: Float64 | Int64
-) -> list[pa.Array]:
-    """Return the columns of `ESTIMATES`; the pairs may have columns `imputation` and `query`."""
-    columns = {name: pairs.column(name) for name in PAIR} | estimate_columns(estimates)
-    columns |= {"impressions": pa.array(impressions.astype(np.int64)), "clicked": pa.array(clicked.astype(np.int64))}
     for name in ("imputation", "query"):
         given = name in pairs.schema.names
         columns[name] = pairs.column(name) if given else pa.nulls(len(estimates), ESTIMATES.field(name).type)

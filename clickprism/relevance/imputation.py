@@ -9,34 +9,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, final
 
 import numpy as np
 
 from clickprism._util.files import sha256
 from clickprism._util.manifest import Manifest
 from clickprism._util.progress import Progress, no_progress
+from clickprism._util.tables import Table
 from clickprism.data.normalise import Kind
 from clickprism.data.normalise import fit as fit_normaliser
-from clickprism.data.texts import Texts
+from clickprism.data.texts import Texts, read_texts
 from clickprism.errors import DataError, SettingError
+from clickprism.model import Model
 from clickprism.rankers import RANKERS
-from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs
+from clickprism.rankers.language_model import CrossEncoder, check_installed
+from clickprism.relevance.pair_files import check_suffix, read_features, read_pairs, read_slot, write_rows
+from clickprism.relevance.pairs import PAIR, FirstSlot, distinct_pairs, find_pairs
 from clickprism.settings import build, choose, plain, read_values
 from clickprism.training.calibration import Calibration, log_loss, log_odds
 from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.training.split import CHOOSE, MEASURE, TRAIN, split_queries
+from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Clicks, Float64, Int64, Lists, Text
 
 if TYPE_CHECKING:
-    from clickprism.model import Model
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.rankers.language_model import CrossEncoder
     from clickprism.rankers.prior import Prior
     from clickprism.rankers.text_tokens import Pairs
-    from clickprism.training.text_settings import TextFitSettings
 
 FORMAT: Final = 2
 FILES: Final = re.compile(r"(network|config|tokenizer|about|corpus|untuned)-[0-9a-f]{16}\.(safetensors|json)")
@@ -88,7 +90,6 @@ class TextImputation:
 def read_network(folder: Path | str) -> CrossEncoderNetwork:
     """Read the cross-encoder of a saved imputation by texts; no code in its files is run."""
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-    from clickprism.rankers.language_model import CrossEncoder
 
     def read(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> CrossEncoderNetwork:
         _check_kind(about, "text", Path(folder))
@@ -138,19 +139,22 @@ class FeatureImputation:
         """Write the ranker and its calibration into a folder; the features are not saved."""
         folder = Path(folder)
         self.model.save(folder / "model")
-        about = {"format": FORMAT, "kind": "features", "calibration": plain(self.calibration), "model": _digest(folder)}
+        about = {
+            "format": FORMAT,
+            "kind": "features",
+            "calibration": plain(self.calibration),
+            "model": sha256(folder / "model" / "model.json"),
+        }
         MANIFEST.save(folder, about, {})
 
     @classmethod
     def load(cls, folder: Path | str, *, lists: Lists) -> FeatureImputation:
         """Read what `save` wrote; every file is checked against its hash, and no code in it is run."""
-        from clickprism.model import Model
-
         folder = Path(folder)
 
         def read(about: dict[str, Any], _: dict[str, tuple[Path, bytes]]) -> FeatureImputation:
             _check_kind(about, "features", folder)
-            if about["model"] != _digest(folder):
+            if about["model"] != sha256(folder / "model" / "model.json"):
                 raise DataError("is not the model of this imputation", file=folder / "model", remedy="Save it again")
             calibration = build(Calibration, about["calibration"], path="calibration")
             return cls(Model.load(folder / "model"), lists, calibration)
@@ -209,9 +213,7 @@ def fit_imputation(
         note: Receives messages about the training, see `fit_text`.
         progress: Called after each step.
     """
-    from clickprism.rankers.language_model import CrossEncoder
     from clickprism.training.text import fit_text
-    from clickprism.training.text_settings import TextFitSettings
 
     settings = TextFitSettings() if settings is None else settings
     network = (CrossEncoder() if encoder is None else encoder).build(documents, known=known)
@@ -407,5 +409,253 @@ def _with_features(rows: Int64) -> Int64:
     return known
 
 
-def _digest(folder: Path) -> str:
-    return sha256(folder / "model" / "model.json")
+@final
+@dataclass(frozen=True, kw_only=True)
+class TextImputationSettings:
+    """Settings of an imputation by texts.
+
+    Attributes:
+        encoder: The language model, and how it reads a pair.
+        fit: How it is trained.
+    """
+
+    encoder: CrossEncoder = field(default_factory=CrossEncoder)
+    fit: TextFitSettings = field(default_factory=TextFitSettings)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SourceFiles:
+    """The files that an imputation reads: the texts of queries and documents, or features of pairs.
+
+    Attributes:
+        queries: Texts of the queries (TSV, CSV, JSON lines or Parquet).
+        documents: Texts of the documents.
+        features: Features of the pairs, instead of texts: LETOR lines that end in "# docid = ID", a table of query_id,
+            document_id and numbers, or an ingested log whose impressions have features.
+    """
+
+    queries: Path | None = None
+    documents: Path | None = None
+    features: Path | None = None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImputeSettings:
+    """Settings of an imputation.
+
+    Attributes:
+        text: Settings for texts.
+        feature: Settings for features.
+        model: Folder of a trained ranker to calibrate, instead of training one, with features.
+        seed: Random seed.
+    """
+
+    text: TextImputationSettings = field(default_factory=TextImputationSettings)
+    feature: FeatureImputationSettings = field(default_factory=FeatureImputationSettings)
+    model: Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
+        for name in ("text", "feature"):
+            part: Any = getattr(self, name)
+            if part.fit.seed == 0:
+                object.__setattr__(self, name, replace(part, fit=replace(part.fit, seed=self.seed)))
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImputationSummary:
+    """What an imputation was fitted to, and how good it is.
+
+    Attributes:
+        kind: What it reads: texts or features.
+        pairs: Number of pairs with randomised first results.
+        impressions: Number of impressions of these pairs as randomised first results.
+        clicks: Number of clicks on them.
+        best: Epoch of the ranker, or step of the language model, that was kept; None if only a scale was fitted.
+        stopped: Why training ended: all epochs, patience, or interrupted; None if there was none.
+        losses: Losses on queries that were used for nothing else: of the imputation (best), of the untrained language
+            model (untrained) and of the click rate (constant).
+        without_features: Number of pairs without features, which were not used.
+        folder: The folder that was written.
+    """
+
+    kind: Literal["text", "features"]
+    pairs: int
+    impressions: int
+    clicks: int
+    best: int | None
+    stopped: str | None
+    losses: dict[str, float]
+    without_features: int
+    folder: Path
+
+    def tables(self) -> list[Table]:
+        """Return what it was fitted to, and the losses."""
+        rows = [
+            ["pairs", f"{self.pairs:,}"],
+            ["impressions as first results", f"{self.impressions:,}"],
+            ["click rate", f"{self.clicks / max(self.impressions, 1):.3f}"],
+        ]
+        if self.without_features:
+            rows.append(["pairs without features, not used", f"{self.without_features:,}"])
+        if self.best is not None:
+            rows.append([f"best {'epoch' if self.kind == 'features' else 'step'}", f"{self.best} ({self.stopped})"])
+        tables = [Table("", ["fitted to", ""], rows)]
+        if np.isfinite(self.losses["best"]):
+            names = {"best": "imputation", "untrained": "untrained", "constant": "click rate alone"}
+            losses = [[names[name], f"{loss:.4f}"] for name, loss in self.losses.items()]
+            tables.append(Table("", ["loss on queries used for nothing else", ""], losses))
+        return tables
+
+    @property
+    def warning(self) -> str | None:
+        """Return why the imputation should not be used; None if it is better than the click rate alone."""
+        if not self.losses["best"] >= self.losses["constant"]:
+            return None
+        return "warning: it is not better than the click rate alone. Randomise the first result of more searches"
+
+
+@final
+@dataclass(frozen=True)
+class ImputedPairs:
+    """Predicted relevance, which is in a file.
+
+    Attributes:
+        pairs: Number of pairs.
+        mean: Mean predicted relevance.
+        file: The file that was written.
+    """
+
+    pairs: int
+    mean: float
+    file: Path
+
+    def tables(self) -> list[Table]:
+        """Return the counts."""
+        return [Table("", ["imputation", ""], [["pairs", f"{self.pairs:,}"], ["mean", f"{self.mean:.4f}"]])]
+
+
+@final
+class Source:
+    """The texts or the features that an imputation reads, from files.
+
+    Args:
+        files: The files to read.
+        settings: Settings of both kinds.
+        note: Receives messages for the user.
+        progress: Called after each training step.
+    """
+
+    def __init__(
+        self,
+        files: SourceFiles,
+        *,
+        settings: ImputeSettings | None = None,
+        note: Callable[[str], None] = lambda _: None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.settings, self.note, self.progress = settings or ImputeSettings(), note, progress
+        self._read: Lists | tuple[Texts, Texts]
+        self._model: Model | None = None
+        self._prior: Prior | None = None  # of the texts, computed by the first fit
+        queries, documents, features, model = files.queries, files.documents, files.features, self.settings.model
+        if features is not None:
+            if queries is not None or documents is not None:
+                raise SettingError("features", str(features), "not be given with --queries and --documents")
+            self._read = read_features(_updated(features, note))
+            self._model = None if model is None else Model.load(model)
+            return
+        if queries is None or documents is None:
+            raise SettingError("queries", None, "be given with --documents, or else --features")
+        if model is not None:
+            raise SettingError("model", str(model), "be given with --features only")
+        check_installed("an imputation by texts")
+        self._read = read_texts(queries), read_texts(documents)
+
+    def fit(self, slot: FirstSlot) -> FittedImputation:
+        """Fit an imputation to clicks on randomised first results."""
+        if isinstance(self._read, Lists):
+            return fit_features(slot, self._read, settings=self.settings.feature, model=self._model, show=False)
+        text = self.settings.text
+        fitted = fit_imputation(
+            slot,
+            *self._read,
+            encoder=text.encoder,
+            settings=text.fit,
+            known=self._prior,
+            note=self.note,
+            progress=self.progress,
+        )
+        if isinstance(fitted.imputation, TextImputation):
+            self._prior = fitted.imputation.network.prior
+        return fitted
+
+    def load(self, folder: Path) -> Imputation:
+        """Read a saved imputation from a folder, to be used with these texts or features."""
+        if isinstance(self._read, Lists):
+            return FeatureImputation.load(folder, lists=self._read)
+        return TextImputation.load(folder, queries=self._read[0], documents=self._read[1])
+
+
+def train_imputation(clicks: Path, source: Source, out: Path) -> ImputationSummary:
+    """Fit an imputation to clicks on randomised first results, and save it.
+
+    Args:
+        clicks: Table of query_id, document_id, clicks, impressions, or the folder of an ingested log.
+        source: Texts or features.
+        out: Folder for the imputation.
+    """
+    slot = read_slot(_updated(clicks, source.note))
+    done = source.fit(slot)
+    done.imputation.save(out)
+    return ImputationSummary(
+        kind="features" if isinstance(done.imputation, FeatureImputation) else "text",
+        pairs=len(slot),
+        impressions=int(slot.impressions.sum()),
+        clicks=int(slot.clicks.sum()),
+        best=done.best,
+        stopped=done.stopped,
+        losses=done.losses,
+        without_features=done.without_features,
+        folder=out,
+    )
+
+
+def apply_imputation(folder: Path, source: Source, pairs: Path, out: Path) -> ImputedPairs:
+    """Predict the relevance of every pair of a table; write query_id, document_id, imputation to a file."""
+    check_suffix(out)
+    return _written(out, read_pairs(pairs), source.load(folder).impute)
+
+
+def cross_impute(clicks: Path, source: Source, pairs: Path, out: Path, *, folds: int) -> ImputedPairs:
+    """Predict the relevance of every pair of a table, each query by an imputation fitted to other queries."""
+    check_suffix(out)
+    slot, ids, seed = read_slot(_updated(clicks, source.note)), read_pairs(pairs), source.settings.seed
+
+    def fit(part: FirstSlot) -> Imputation:
+        return source.fit(part).imputation
+
+    return _written(out, ids, lambda *wanted: cross_fit(slot, *wanted, fit=fit, folds=folds, seed=seed))
+
+
+def _updated(path: Path, note: Callable[[str], None]) -> Path:
+    """Return the path; if it is an ingested log, update its sessions first."""
+    from clickprism.log.sessions import update_sessions
+    from clickprism.log.store import LogStore
+
+    if path.is_dir():
+        store = LogStore.open(path, note=note)
+        with store.write() as writer:
+            update_sessions(store, writer.engine)
+    return path
+
+
+def _written(out: Path, ids: tuple[Text, Text], impute: Callable[[Text, Text], Float64]) -> ImputedPairs:
+    values = impute(*ids)
+    write_rows(out, dict(zip((*PAIR, "imputation"), (*ids, values), strict=True)))
+    return ImputedPairs(len(values), float(values.mean()), out)

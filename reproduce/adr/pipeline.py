@@ -33,7 +33,7 @@ from clickprism.relevance.estimate import estimate_log, estimate_relevance
 from clickprism.relevance.estimates import read_estimates
 from clickprism.relevance.estimators import Estimator
 from clickprism.relevance.pairs import FirstSlot, find_pairs, read_first_slot
-from clickprism.relevance.slot_parameters import first_intercept, log_slot_parameters
+from clickprism.relevance.randomised import first_intercept, log_slot_parameters
 from clickprism.types import Float64, Int64, Text
 from reproduce.adr.world import MONTH, SHOWN
 

@@ -34,6 +34,10 @@ class Figure(Protocol):
     def seeds(self) -> int:
         """Over how many draws."""
 
+    @property
+    def mark(self) -> str:
+        """Its significance; empty for none."""
+
     def plain(self) -> dict[str, Any]:
         """As in summary.json."""
 

@@ -27,6 +27,12 @@ LEGEND = (
     "paired over queries in tables, over draws in claims"
 )
 R = TypeVar("R", bound=Row)
+HOW_TO_READ = (
+    "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, against "
+    "the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005. Claims are marked by a paired "
+    "t-test over draws instead, with its 95 % interval: a draw has its own users or initial ranker, so its queries "
+    "say nothing about the next draw. summary.json has both p-values."
+)
 WIDE = 7.5  # inches, from which a figure takes a line of the page
 
 
@@ -87,6 +93,15 @@ def leave(
     )
     write_file(out / "report.html", page)
     return out / "report.html"
+
+
+def cell(row: Row, *, signed: bool = False, interval: tuple[float | None, float | None] | None = None) -> str:
+    """A figure in a table: mean, standard error, interval over draws, mark."""
+    low, high = interval or (None, None)
+    error = "" if row.se is None else f" ± {row.se:.4f}"
+    ends = "" if low is None or high is None else f" ({low:+.3f} to {high:+.3f})"
+    mark = "" if not row.mark else " *" if row.mark == "best baseline" else f" {row.mark}"
+    return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + ends + mark
 
 
 def publish(

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, TypeAlias, final
 import msgspec
 import numpy as np
 
-from clickprism.data.files import PADDING, expand, read_padded
+from clickprism.data.files import expand, read_bytes
 from clickprism.data.letor import OnError, PathLike
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Dataset, Float64, Int64, JudgedLists, Lists
@@ -345,7 +345,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _events(file: Path, on_error: OnError, counts: dict[str, int]) -> Iterator[_Event]:
     decode = msgspec.json.Decoder(_Event).decode
-    raw = expand(read_padded(file), file=file)[:-PADDING].tobytes()
+    raw = expand(read_bytes(file), file=file)
     for number, line in enumerate(raw.split(b"\n"), start=1):
         if not line.strip():
             continue

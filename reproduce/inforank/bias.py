@@ -8,10 +8,10 @@ from typing import Any, Final, Literal, final
 
 import clickprism as cp
 from clickprism.data.items import item_frequency, items_across
-from clickprism.evaluation.curves import Curve, Shares, by_frequency, by_position, exposure_shares, initial_order
 from clickprism.experiments.data import Log
 from clickprism.types import Clicks, Dataset, Float32, Float64, Int32, Int64, Lists
 from reproduce.common.training import keep
+from reproduce.inforank.curves import Curve, Shares, by_frequency, by_position, exposure_shares, initial_order
 from reproduce.inforank.worlds import World, data_key
 
 LENGTH: Final = 10

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clickprism._util.tables import Table
-from reproduce.common.page import LEGEND, leave
+from reproduce.common.page import HOW_TO_READ, LEGEND, cell, leave
 from reproduce.inforank.config import BESIDE, CANDIDATES, LEADING, PAPER_RANKERS, TABLES, measures
 from reproduce.inforank.figures import NAMES, figures_of
 from reproduce.inforank.rows import DISTANCE, GAP, Results, Row
@@ -40,10 +40,7 @@ def summary(results: Results) -> list[str]:
         "clicks are the most probable: no labels are needed for it. Tables named “best epoch” take the "
         "epoch that is best by labelled validation instead, those named “last epoch” the last. Trees are taken as they "
         "are in the end.",
-        "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, "
-        "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005. Claims are "
-        "marked by a paired t-test over draws instead, whose interval at 95 % stands beside them: a draw has its own "
-        "initial ranker and clicks, and its many queries say nothing of the next. summary.json has both p-values.",
+        HOW_TO_READ,
         "InfoRank, as printed, is the preset inforank_paper: the attention of Eqs. 10 and 11 with tokens for position "
         "and o, two networks on its output, Adam; with the MLP, two networks whose first layers take position and o. "
         "The paper's figures stand beside ours where they are of the same table, in brackets where they are of other "
@@ -108,11 +105,7 @@ def _by_user(title: str, rows: Sequence[Row]) -> str:
 def figure(row: Row) -> str:
     """A cell: mean, standard error, interval of a claim, mark."""
     claim = row.table.startswith("claims")
-    signed = claim and row.measure == LEADING
-    error = "" if row.se is None else f" ± {row.se:.4f}"
-    ends = "" if not claim or row.low is None or row.high is None else f" ({row.low:+.3f} to {row.high:+.3f})"
-    mark = "" if not row.mark else " *" if row.mark == "best baseline" else f" {row.mark}"
-    return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + ends + mark
+    return cell(row, signed=claim and row.measure == LEADING, interval=(row.low, row.high) if claim else None)
 
 
 def as_text(rows: Sequence[Row]) -> str:

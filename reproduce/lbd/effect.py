@@ -274,3 +274,32 @@ class _Data:
         if not np.isfinite(found.fun) or found.nit >= STEPS:
             raise TrainingError(f"the estimate of the effect did not converge in {found.nit} steps")
         return parts(found.x)
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """Measured strength of a coupling; report it with eta.
+
+    Attributes:
+        deviation: standard deviation of w.x over documents.
+        correlation: correlation of the exponent with the grade; 0 if either does not vary.
+        floored: share of documents whose exponent would be below 0; they are always observed.
+    """
+
+    deviation: float
+    correlation: float
+    floored: float
+
+
+def coupling(user: CoupledUser, judged: cp.JudgedLists) -> Coupling:
+    """Measure the coupling of an adapted user on these documents."""
+    exponent = user.exponent(judged.lists)
+    weighted = np.zeros(judged.lists.documents)
+    for column, weight in zip(user.columns, user.weights, strict=True):
+        weighted += weight * judged.lists.features[:, column].astype(np.float64)
+    varies = len(exponent) > 1 and exponent.std() > 0 and judged.grades.std() > 0
+    return Coupling(
+        deviation=float(weighted.std()) if len(weighted) else 0.0,
+        correlation=float(np.corrcoef(exponent, judged.grades)[0, 1]) if varies else 0.0,
+        floored=float((weighted < -1).mean()) if len(weighted) else 0.0,
+    )

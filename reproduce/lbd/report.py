@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clickprism._util.tables import Table
-from reproduce.common.page import LEGEND, leave
+from reproduce.common.page import HOW_TO_READ, LEGEND, cell, leave
 from reproduce.lbd.config import CANDIDATES, LEADING, PAPER_NAMES, TABLE
 from reproduce.lbd.figures import RANKERS, figures_of
 from reproduce.lbd.rows import Results, Row
@@ -28,10 +28,7 @@ def write_all(results: Results, rows: Sequence[Row], expected: Sequence[Mapping[
             f"the clicks; {plan.size.sessions} sessions a query; {plan.size.epochs} epochs, of which the one counts "
             "under which held-out clicks are the most probable: no labels are needed for it. Tables named “best epoch” "
             "take the epoch that is best by labelled validation instead, those named “last epoch” the last.",
-            "± is the standard error over draws. Marks are of a paired t-test over queries, each averaged over draws, "
-            "against the best baseline (*) of that measure: + or - for p < .05, ++ or -- for p < .005. Claims are "
-            "marked by a paired t-test over draws instead, whose interval at 95 % stands beside them: a draw has its "
-            "own users, and its many queries say nothing of the next. summary.json has both p-values.",
+            HOW_TO_READ,
         ],
         tables=[*tables(rows, expected), *own_choices(results), realised(results)],
         figures=figures_of(results, rows),
@@ -147,11 +144,7 @@ def _choice(chosen: Mapping[str, Any]) -> str:
 
 def figure(row: Row) -> str:
     """A cell: mean, standard error, the interval over draws where there is one, mark."""
-    signed = row.table.startswith("claims")
-    error = "" if row.se is None else f" ± {row.se:.4f}"
-    mark = "" if not row.mark else " *" if row.mark == "best baseline" else f" {row.mark}"
-    interval = "" if row.interval is None else f" ({row.interval[0]:+.3f} to {row.interval[1]:+.3f})"
-    return (f"{row.mean:+.4f}" if signed else f"{row.mean:.4f}") + error + interval + mark
+    return cell(row, signed=row.table.startswith("claims"), interval=row.interval)
 
 
 def as_text(rows: Sequence[Row]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import clickprism as cp
-from clickprism.click_models.coupled import CoupledUser, coupling
+from clickprism.click_models.coupled import CoupledUser
 from clickprism.experiments.data import Log, load_data
 from clickprism.experiments.settings import DataSettings
 from clickprism.simulation.clicks import ideal_clicks
@@ -22,7 +22,7 @@ from reproduce.common.pool import LOG_SECONDS
 from reproduce.common.training import Recorder, embedded, keep, simulated, train
 from reproduce.common.training import method as method_of
 from reproduce.lbd.config import MEASURES, Source
-from reproduce.lbd.effect import Effect, LinearEffect, TrueEffect, corrected, estimate_effect
+from reproduce.lbd.effect import Effect, LinearEffect, TrueEffect, corrected, coupling, estimate_effect
 
 VERSION = 3  # of the results: a change of it makes every run anew
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core

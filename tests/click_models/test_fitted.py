@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from clickprism.click_models import CLICK_MODELS, click_model
 from clickprism.click_models.ccm import ClickChainModel
 from clickprism.click_models.dbn import BayesianModel
 from clickprism.click_models.factors import Groups, fit_factors
-from clickprism.click_models.fitted import ClickModel, FittedModel, Prior, load_model, save_model
+from clickprism.click_models.fitted import ClickModel, FittedModel, Prior
 from clickprism.click_models.pbm import Counts, PositionModel, fit_position
 from clickprism.click_models.tails import climb, count_tails, expect
 from clickprism.click_models.ubm import BrowsingModel, count_browsing
@@ -144,7 +142,7 @@ def test_factors_are_where_em_stands_still_and_no_em_does_better(prior: tuple[fl
     groups = count_browsing(log).groups
     used, cells = np.unique(groups.cells, return_inverse=True)
     groups = replace(groups, cells=cells.astype(np.int64), size=len(used))
-    found = fit_factors(groups, start=None, tolerance=1e-8, max_iterations=100, prior=prior)
+    found = fit_factors(groups, tolerance=1e-8, max_iterations=100, prior=prior)
     assert found.converged
     a, t = em_step(groups, found.attraction, found.observation, prior)
     assert a == pytest.approx(found.attraction, abs=1e-6)
@@ -179,9 +177,6 @@ def test_curve_by_hand_with_bounds_and_gaps() -> None:
     found = fit_position(counts, tolerance=1e-8)
     assert found.observation == pytest.approx([1.0, 0.5, np.nan, 0.0], nan_ok=True)
     assert found.attraction == pytest.approx([0.9, 0.6, 0.3])
-    again = fit_position(counts, start=found.observation, tolerance=1e-6)
-    assert again.iterations <= 1
-    assert again.observation == pytest.approx(found.observation, nan_ok=True)
 
 
 def test_counts_that_say_little() -> None:
@@ -208,7 +203,7 @@ def test_sparse_counts_of_all_shapes_end_where_em_stands_still(prior: tuple[floa
         offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
         clicks, impressions = (x[there].astype(np.float64) for x in (clicked, shown))
         groups = Groups(offsets, np.nonzero(there)[1].astype(np.int64), clicks, impressions, cells)
-        found = fit_factors(groups, start=None, tolerance=1e-7, max_iterations=100, prior=prior)
+        found = fit_factors(groups, tolerance=1e-7, max_iterations=100, prior=prior)
         assert found.converged, seed
         a, t = found.attraction, np.nan_to_num(found.observation, nan=0.5)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -329,75 +324,6 @@ def test_observation_is_relative_to_the_first_position(fitted: dict[str, FittedM
     a = fitted["cascade"].attraction
     single = log_of([([0, 1, 2], [0, 0, 0], 1)], documents=5)
     assert fitted["cascade"].observation(single) == pytest.approx([1, 1 - a[0], (1 - a[0]) * (1 - a[1])])
-
-
-@pytest.mark.parametrize("name", CLICK_MODELS)
-def test_a_saved_model_is_the_same_when_loaded(fitted: dict[str, FittedModel], name: str, tmp_path: Path) -> None:
-    log = random_log(seed=1, sessions=20)
-    save_model(fitted[name], tmp_path / "model.npz", lists=log.lists)
-    again = load_model(tmp_path / "model.npz", lists=log.lists)
-    assert again.name == name
-    assert np.array_equal(again.log_likelihood(log), fitted[name].log_likelihood(log))
-
-
-def test_files_that_are_no_models(fitted: dict[str, FittedModel], tmp_path: Path) -> None:
-    path, log = tmp_path / "model.npz", random_log(seed=1, sessions=20)
-    with pytest.raises(DataError, match=r"model\.npz: cannot be read"):
-        load_model(path, lists=log.lists)
-    path.write_bytes(b"no zip")
-    with pytest.raises(DataError, match="not a sound"):
-        load_model(path, lists=log.lists)
-    np.savez(path, x=np.ones(1))
-    with pytest.raises(DataError, match="is not a file of a click model"):
-        load_model(path, lists=log.lists)
-    other = random_log(seed=1, sessions=20, documents=6).lists
-    save_model(fitted["pbm"], path, lists=other)
-    with pytest.raises(DataError, match="other documents"):
-        load_model(path, lists=log.lists)
-    with pytest.raises(DataError, match="one attraction for each of the 6"):
-        load_model(path, lists=other)
-    save_model(replace(fitted["pbm"], parameters={"curve": np.ones(2)}), path, lists=log.lists)
-    with pytest.raises(DataError, match="lacks the parameter 'attraction'"):
-        load_model(path, lists=log.lists)
-    save_model(replace(fitted["pbm"], parameters={"curve": np.full(2, 1.5)}), path, lists=log.lists)
-    with pytest.raises(DataError, match="curve must be probabilities"):
-        load_model(path, lists=log.lists)
-
-
-@pytest.mark.parametrize(
-    ("name", "field", "value", "message"),
-    [
-        ("global", "documents", np.array(10**15), "must be of 5 documents"),
-        ("global", "documents", np.array("many"), "must be of 5 documents"),
-        ("pbm", "curve", np.ones((2, 2)), "curve must have 1 dimensions"),
-        ("pbm", "curve", np.ones(0), "curve must have 1 dimensions and not be empty"),
-        ("pbm", "curve", np.array([np.nan]), "curve must be probabilities"),
-        ("ubm", "table", np.ones(3), "table must have 2 dimensions"),
-        ("dbn", "perseverance", np.ones(2), "perseverance must have 0 dimensions"),
-        ("dbn", "satisfaction", np.ones(2), "one satisfaction for each of the 5 documents"),
-        ("dbn", "satisfaction", np.ones(5, dtype=np.int64), "satisfaction must be probabilities"),
-    ],
-)
-def test_models_with_hostile_parameters(
-    fitted: dict[str, FittedModel], *, name: str, field: str, value: Float64, message: str, tmp_path: Path
-) -> None:
-    path, log = tmp_path / "model.npz", random_log(seed=1, sessions=20)
-    save_model(replace(fitted[name], parameters={**fitted[name].parameters, field: value}), path, lists=log.lists)
-    with pytest.raises(DataError, match=message):
-        load_model(path, lists=log.lists)
-
-
-def test_a_model_file_that_claims_to_be_huge(fitted: dict[str, FittedModel], tmp_path: Path) -> None:
-    path, log = tmp_path / "model.npz", random_log(seed=1, sessions=20)
-    save_model(fitted["pbm"], path, lists=log.lists)
-    with zipfile.ZipFile(path, "a") as archive, archive.open("table.npy", "w") as member:
-        np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": (10**14,)})
-    with pytest.raises(DataError, match="not a sound"):
-        load_model(path, lists=log.lists)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("notes.txt", "no array")
-    with pytest.raises(DataError):
-        load_model(path, lists=log.lists)
 
 
 def test_few_steps_are_steps() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +10,10 @@ import pytest
 from clickprism.click_models import CLICK_MODELS
 from clickprism.click_models.cascade import CascadeModel, CascadeUser
 from clickprism.click_models.ccm import ClickChainModel, ClickChainUser
-from clickprism.click_models.dbn import BayesianModel, BayesianUser
+from clickprism.click_models.dbn import BayesianModel, BayesianUser, SimplifiedUser
 from clickprism.click_models.dcm import DependentUser
-from clickprism.click_models.fitted import Prior
+from clickprism.click_models.fitted import Browsing, FittedModel, Prior, Reading
 from clickprism.click_models.pbm import EYE_TRACKING, PositionUser, count, fit_position
-from clickprism.click_models.sdbn import SimplifiedUser
 from clickprism.click_models.ubm import PUBLISHED, BrowsingModel, BrowsingUser
 from clickprism.click_models.users import Shown, User, attraction
 from clickprism.data.sessions import read_sessions
@@ -85,26 +83,23 @@ def test_users_who_read_from_the_top_are_recovered(
 
 
 A = attraction(JUDGED).astype(np.float64)
-SAME: dict[str, tuple[User, dict[str, Any]]] = {  # users, and the parameters of the fitted model that is equal to them
-    "pbm": (PositionUser(), {"curve": EYE_TRACKING}),
-    "cascade": (CascadeUser(), {}),
-    "dcm": (DependentUser((0.7, 0.4, 0.2)), {"continuation": (0.7, 0.4, 0.2)}),
-    "sdbn": (SimplifiedUser(0.8), {"satisfaction": 0.8 * A}),
-    "dbn": (BayesianUser(0.9, 0.8), {"perseverance": 0.9, "satisfaction": 0.8 * A}),
-    "ccm": (
-        ClickChainUser(0.8, 0.4, 0.27),
-        {"after_skip": 0.8, "after_irrelevant": 0.4, "after_relevant": 0.27},
-    ),
-    "ubm": (BrowsingUser(), {"table": [[row[-1], *row[:-1]] + [0.0] * (10 - len(row)) for row in PUBLISHED]}),
+TABLE = np.array([[row[-1], *row[:-1]] + [0.0] * (10 - len(row)) for row in PUBLISHED])
+SAME: dict[str, tuple[User, Browsing | Reading]] = {  # users, and the equal behaviour of a fitted model
+    "pbm": (PositionUser(), Browsing(np.array(EYE_TRACKING)[:, None])),
+    "cascade": (CascadeUser(), Reading(1.0, 0 * A)),
+    "dcm": (DependentUser((0.7, 0.4, 0.2)), Reading(1.0, A**0, np.array([0.7, 0.4, 0.2]))),
+    "sdbn": (SimplifiedUser(0.8), Reading(1.0, 1 - 0.8 * A)),
+    "dbn": (BayesianUser(0.9, 0.8), Reading(0.9, 0.9 * (1 - 0.8 * A))),
+    "ccm": (ClickChainUser(0.8, 0.4, 0.27), Reading(0.8, 0.4 * (1 - A) + 0.27 * A)),
+    "ubm": (BrowsingUser(), Browsing(TABLE)),
 }
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_users_and_models_with_the_same_parameters_have_the_same_likelihood(name: str) -> None:
-    user, parameters = SAME[name]
+    user, behaviour = SAME[name]
     log = log_by(user, sessions=500).clicks
-    values = {key: np.array(value, dtype=np.float64) for key, value in parameters.items()}
-    model = resolve(CLICK_MODELS, name, path="model").fitted({**values, "attraction": A})
+    model = FittedModel(name, {"attraction": A}, A, behaviour)
     expected = user.log_likelihood(as_shown(log, A), log.clicks > 0) * log.impressions
     assert model.log_likelihood(log) == pytest.approx(expected, abs=1e-3)
 

@@ -9,17 +9,17 @@ import pytest
 
 from clickprism.click_models.cascade import CascadeUser
 from clickprism.click_models.ccm import ClickChainUser
-from clickprism.click_models.coupled import CoupledUser, coupled, coupling, crux_features, draw_weights
-from clickprism.click_models.dbn import BayesianUser
+from clickprism.click_models.coupled import CoupledUser, coupled, crux_features, draw_weights
+from clickprism.click_models.dbn import BayesianUser, SimplifiedUser
 from clickprism.click_models.dcm import DependentUser
 from clickprism.click_models.pbm import PositionUser
-from clickprism.click_models.sdbn import SimplifiedUser
 from clickprism.click_models.trust import TrustUser
 from clickprism.click_models.ubm import BrowsingUser
 from clickprism.click_models.users import Shown, User, adapted, attraction
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import build
 from clickprism.types import Float64, JudgedLists, Lists
+from reproduce.lbd.effect import coupling
 
 BROWSING = (  # row = position, column = distance to the last click, the last for no click above
     (1.0,),

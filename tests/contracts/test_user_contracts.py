@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from clickprism.click_models import USERS
 from clickprism.click_models.ccm import ClickChainUser
 from clickprism.click_models.coupled import CoupledUser
-from clickprism.click_models.dbn import BayesianUser
+from clickprism.click_models.dbn import BayesianUser, SimplifiedUser
 from clickprism.click_models.dcm import DependentUser
 from clickprism.click_models.pbm import PositionUser
 from clickprism.click_models.popularity import PopularityUser
-from clickprism.click_models.sdbn import SimplifiedUser
 from clickprism.click_models.trust import TrustUser
 from clickprism.click_models.ubm import BrowsingUser
 from clickprism.click_models.users import Response, Shown, User

@@ -11,7 +11,7 @@ import pytest
 
 from clickprism.data import cache as kept
 from clickprism.data import letor
-from clickprism.data.files import Bytes, read_padded
+from clickprism.data.files import read_bytes
 from clickprism.data.letor import read_letor, scan_letor
 from clickprism.errors import DataError
 
@@ -67,7 +67,7 @@ def test_an_unchanged_file_is_not_hashed_again(
     cache = tmp_path / "cache"
     monkeypatch.setattr(kept, "SETTLED_SECONDS", 0.0)
     read_letor(file, cache=cache)
-    monkeypatch.setattr(letor, "read_padded", None)
+    monkeypatch.setattr(letor, "read_bytes", None)
     assert len(read_letor(file, cache=cache)) == 10
     assert parses == [file]
 
@@ -95,16 +95,16 @@ def test_a_file_replaced_while_it_is_read_is_read_again_next_time(
     other.write_text(TEXT.replace("1:7 ", "1:8 "))
     os.utime(other, (1_500_000_000, 1_500_000_000))
 
-    def late(path: Path) -> Bytes:
+    def late(path: Path) -> bytes:
         if known:
             other.replace(file)
-            return read_padded(path)
-        padded = read_padded(path)
+            return read_bytes(path)
+        raw = read_bytes(path)
         other.replace(file)
-        return padded
+        return raw
 
     with monkeypatch.context() as patch:
-        patch.setattr(letor, "read_padded", late)
+        patch.setattr(letor, "read_bytes", late)
         read_letor(file, features=5 if known else None, cache=cache)
     for features in (None, 5):
         assert read_letor(file, features=features, cache=cache).lists.features[7, 0] == 8
@@ -120,13 +120,13 @@ def test_list_lengths_replaced_while_they_are_read_are_read_again_next_time(
     file.write_text("0 1:1\n0 1:2\n0 1:3\n")
     groups.write_text("1\n2\n")
 
-    def late(path: Path) -> Bytes:
-        padded = read_padded(path)
+    def late(path: Path) -> bytes:
+        raw = read_bytes(path)
         groups.write_text("2\n1\n")
-        return padded
+        return raw
 
     with monkeypatch.context() as patch:
-        patch.setattr(letor, "read_padded", late)
+        patch.setattr(letor, "read_bytes", late)
         assert read_letor(file, cache=cache).lists.lengths.tolist() == [1, 2]
     assert read_letor(file, cache=cache).lists.lengths.tolist() == [2, 1]
     groups.write_text("1\n2\n")

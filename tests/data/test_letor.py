@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from clickprism.data import rows
+from clickprism.data import letor_text
 from clickprism.data.letor import read_letor, scan_letor
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, JudgedLists
@@ -260,7 +260,7 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
             raise MemoryError
         return np.zeros((lines, width), np.float32)
 
-    monkeypatch.setattr(rows, "matrix", matrix)
+    monkeypatch.setattr(letor_text, "matrix", matrix)
 
 
 @pytest.mark.usefixtures("scarce")

@@ -227,7 +227,7 @@ def test_a_curve_alone_on_huge_features_is_doubted(
         learner = Decoupling(replace(QUICK, penalties=penalties)).learner(Linear().build(5), log)
         assert ("Normalise the features" in learner.doubt) is doubted
         assert len(caplog.records) == doubted
-        assert ("lbd: the observation is the curve alone, and features go up to" in caplog.text) is doubted
+        assert ("lbd: the observation is a curve over positions only, and features go up to" in caplog.text) is doubted
 
 
 def test_weights_of_clicks_multiply_the_weights_of_the_method() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.curves import concentration, gini, given_grades, position_exposure
+from clickprism.evaluation.concentration import concentration, gini, given_grades, position_exposure
 from clickprism.types import JudgedLists, Lists
 
 LISTS = Lists(np.zeros((6, 1), np.float32), np.array([0, 3, 6]), np.array(["q", "r"]))

@@ -20,7 +20,7 @@ from clickprism.log.engines.base import Engine
 from clickprism.log.load import read_sums
 from clickprism.log.store import LogStore
 from clickprism.log_model.model import LogModel
-from clickprism.relevance.by_log_model import FittedLog, PriorOfImputation, fit_log, write_posterior
+from clickprism.relevance.estimate import FittedLog, PriorOfImputation, fit_log, write_posterior
 from clickprism.relevance.estimates import ESTIMATES, count_suppressed, read_estimates
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.types import Clicks, Float64, Int64, JudgedLists, Lists

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clickprism.examination.cells import CELLS, MOST_CLICKS, TRUTH_CELLS, cells, collected, truth_cells
 from clickprism.examination.examine import TRUTH
-from clickprism.examination.model import train_model
+from clickprism.examination.model import CELLS, MOST_CLICKS, TRUTH_CELLS, cells, collected, train_model, truth_cells
 from clickprism.examination.settings import ExaminationSettings
 from clickprism.log.engines.base import Engine
 from clickprism.log.schema import BEHAVIOUR, SESSIONS

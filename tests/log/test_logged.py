@@ -88,11 +88,28 @@ def test_features_are_those_last_shown_and_gaps_are_said(tmp_path: Path) -> None
         *shown("s2", "a", "b", features={"a": {"x": 3, "y": True}}, time=LATER),
     ]
     found = read_logged(log(tmp_path, rows).folder)
-    assert found.feature_names == ("x", "y")
-    assert found.clicks.lists.features.tolist() == [[3, 1], [5, 0], [7, 0.5], [5, 0.5]]
+    assert found.feature_names == ("x", "y", "y is missing")
+    nan = np.nan
+    expected = np.array([[3, 1, 0], [5, 0, 0], [7, nan, 1], [nan, nan, 1]], np.float32)
+    np.testing.assert_array_equal(found.clicks.lists.features, expected)
     assert found.account["documents without features"] == 1
-    assert found.account["features left out, not numbers in most documents"] == 1
-    assert found.account["values of features missing, set to the median"] == 1
+    assert any("like an id or a free text: word" in note for note in found.notes)
+
+
+def test_features_of_every_kind_are_read_from_an_ingested_log(tmp_path: Path) -> None:
+    """They become what the same columns of a table become."""
+    features = {
+        name: {"brand": "acme" if at % 2 else "bolt", "price": at, "vector": [at, 1.5], "size": 7 if at else "XL"}
+        for at, name in enumerate("abcd")
+    }
+    found = read_logged(log(tmp_path, shown("s", *"abcd", features=features)).folder)
+    assert found.encoding is not None
+    assert found.encoding.encode_rows([{"brand": "bolt", "price": 9, "vector": [1, 2]}]).shape[1] == len(
+        found.feature_names
+    )
+    assert found.feature_names == ("brand=acme", "brand=bolt", "price", "size=7", "vector[0]", "vector[1]")
+    assert found.clicks.lists.features.tolist()[0] == [0, 1, 0, 0, 0, 1.5]
+    assert found.clicks.lists.features.tolist()[3] == [1, 0, 3, 1, 3, 1.5]
 
 
 def test_features_that_most_documents_lack_are_dropped(tmp_path: Path) -> None:

@@ -37,3 +37,11 @@ def test_real_sessions_are_the_same_as_by_the_other_reader(tmp_path: Path) -> No
     assert int(observed.clicks.sum()) == report.clicked
     by_position = np.bincount(known.clicks.positions, weights=known.clicks.clicks)
     assert np.bincount(positions, weights=clicked).tolist() == by_position.tolist()
+
+
+def test_the_text_of_the_query_is_read_if_there_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.tsv"
+    file.write_text("query\tquery_text\tdocuments\tclicks\nq1\tred shoes\ta,b\ta\n")
+    ingest([file], tmp_path / "log", source=SourceSettings(schema="yandex"))
+    events = LogStore.open(tmp_path / "log").table("events").read(["query_id", "query"])
+    assert {tuple(row.values()) for row in events.to_pylist()} == {("q1", "red shoes")}

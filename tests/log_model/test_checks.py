@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clickprism.data.logged import Logged
-from clickprism.log_model.checks import feedback, goodness_of_fit
+from clickprism.log_model.checks import curve_error, feedback, goodness_of_fit
 from clickprism.log_model.counts import count
 from clickprism.log_model.fit import choose, fit_form
 from clickprism.log_model.model import LogModel, LogModelSettings
@@ -211,6 +211,37 @@ def test_the_model_does_not_fit_a_log_of_a_wrong_shape() -> None:
     assert model.fit_quality.largest > 0.25
     factor = f"no: off by a factor of up to {np.exp(model.fit_quality.largest):.2g}"
     assert any(factor in str(row) for row in model.tables()[1].rows)
+
+
+def test_the_error_of_a_model_of_the_right_form_is_small() -> None:
+    made = world(12, queries=200, days=5)
+    counts = count(made.log)
+    error = curve_error(fit_form(replace(counts, first=counts.average), Form(), Covariates()))
+    assert error.shape == (6, 6)
+    assert (error[0] == 0).all()
+    assert np.sqrt(np.diagonal(error)).max() < 0.08
+
+
+def test_the_error_is_large_if_poor_documents_have_a_steeper_curve() -> None:
+    """Positions lower the log-odds of a click, so that o_k depends on the relevance of the document."""
+    made = world(12, queries=200, days=5)
+    log = made.log.clicks
+    odds = np.log(made.relevance / (1 - made.relevance))[log.rows] - 1.2 * np.log(log.positions)
+    clicks = np.random.default_rng(2).binomial(20, 1 / (1 + np.exp(-odds))).astype(np.int64)
+    counts = count(Logged(Clicks(log.lists, log.offsets, log.rows, log.positions, clicks, log.impressions)))
+    fit = fit_form(replace(counts, first=counts.average), Form(), Covariates())
+    below = fit.problem.counts.positions - 1
+    error = np.sqrt(np.diagonal(curve_error(fit)))
+    shown = log.positions == 6
+    first = made.relevance[log.rows[shown]].sum()
+    truth = np.log((1 / (1 + np.exp(-odds[shown]))).sum() / first)
+    assert error[5] > 0.1
+    assert abs(fit.theta[below - 1] - truth) < 2 * error[5]
+
+
+def test_nothing_measures_the_error_if_nothing_moves() -> None:
+    counts = count(world(12, noise=0.0).log)
+    assert (curve_error(fit_form(counts, Form(), Covariates())) == 0).all()
 
 
 def test_expected_clicks_of_cells_with_too_few_are_not_compared() -> None:

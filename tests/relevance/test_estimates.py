@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from clickprism.errors import DataError
+from clickprism.log_model.results import ClickParameters
+from clickprism.relevance.estimate import LogEstimates
 from clickprism.relevance.pairs import PairCounts
 
 SHOWN, CLICKED = np.array([[3, 0], [1, 2]]), np.array([[2, 0], [0, 1]])
@@ -45,3 +48,13 @@ def test_no_pairs_are_fine() -> None:
     counts = PairCounts(SHOWN[:0], CLICKED[:0])
     assert len(counts) == 0
     assert counts.total().impressions.tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize(("suppressed", "warned"), [(0, False), (2, False), (3, True)])
+def test_a_file_without_most_pairs_says_how_to_include_them(suppressed: int, *, warned: bool) -> None:
+    parameters = ClickParameters(np.ones(1), np.zeros(1))
+    found = LogEstimates(2, {"clicks": 2}, 0, suppressed, 0, 0, "affine", parameters, None, Path("estimates.parquet"))
+    assert bool(found.warnings) == warned
+    if warned:
+        assert "3 of 5 pairs" in found.warnings[0]
+        assert "--min-users 0" in found.warnings[0]

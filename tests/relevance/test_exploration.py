@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.relevance.exploration import exploration_cost
+from clickprism.relevance.randomised import exploration_cost
 
 
 def test_the_interval_holds_the_true_cost() -> None:

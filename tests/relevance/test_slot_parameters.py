@@ -7,7 +7,7 @@ import pytest
 
 from clickprism.errors import UnsupportedError
 from clickprism.relevance.pairs import PairCounts
-from clickprism.relevance.slot_parameters import slot_parameters
+from clickprism.relevance.randomised import slot_parameters
 from tests.relevance.pair_worlds import Users
 
 

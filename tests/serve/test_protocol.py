@@ -340,3 +340,38 @@ def test_what_a_client_does_not_read_keeps_no_connection_open(last: str) -> None
         at.loop.advance(WRITE_SECONDS)
 
     attack(work)
+
+
+TE = b"Transfer-Encoding: chunked"
+SMUGGLED = [
+    b"Content-Length: 4\r\n" + TE + b"\r\n\r\n0\r\n\r\n",
+    TE + b"\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+    b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+    b"Content-Length: 4\r\nContent-Length: 4\r\n\r\nabcd",
+    *(b"Content-Length: %b\r\n\r\nabcd" % value for value in (b"+4", b"4, 4", b"0x4", b"-4", b"4 5", b"9" * 23)),
+    *(b"Transfer-Encoding: %b\r\n\r\n0\r\n\r\n" % value for value in (b"chunked, identity", b"identity", b"xchunked")),
+    TE + b"\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    b"Transfer-Encoding:\r\n chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+    b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+    b" " + TE + b"\r\n\r\n0\r\n\r\n",
+    TE + b"\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+    b"X: a\r" + TE + b"\r\n\r\n0\r\n\r\n",
+    b"X: a\x00b\r\n\r\n",
+    *(TE + b"\r\n\r\n" + chunks for chunks in (b"0x0\r\n\r\n", b"f" * 17 + b"\r\n\r\n", b"4\r\nabcdX\r\n0\r\n\r\n")),
+    *(TE + b"\r\n\r\n" + chunks for chunks in (b"-4\r\nabcd\r\n", b"4\nabcd\r\n0\r\n\r\n", b"4;x\nabcd\r\n0\r\n\r\n")),
+]
+
+
+@pytest.mark.parametrize("rest", SMUGGLED)
+def test_a_request_whose_end_is_not_clear_is_refused_with_all_that_follows(rest: bytes) -> None:
+    """A proxy in front may see another end: what it takes for a body must never be answered as a request."""
+
+    async def work(at: Connection) -> None:
+        at.protocol.data_received(b"POST / HTTP/1.1\r\nHost: x\r\n" + rest + GET)
+        await settled()
+        refused(at.client, 400)
+        assert at.application.asked <= 1, "a broken chunk may follow a request that is whole so far"
+        assert b"HTTP/1.1 200" not in at.client.got
+
+    attack(work)

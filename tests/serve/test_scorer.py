@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,11 @@ from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.serve.bundle.build import read_model, write_bundle
 from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.scoring.batch import score_file
 from clickprism.serve.scoring.scorer import Candidates, Scorer, open_scorer
 from clickprism.types import Float64, Lists
 from tests.serve.rankers import network_model, raw_lists, tree_model
+from tests.serve.service_kit import linear_bundle
 
 SMALL = MLP(hidden=(16, 8))
 NETWORKS: list[tuple[Any, tuple[int, ...]]] = [
@@ -169,3 +172,15 @@ def test_a_missing_value_without_a_rule_is_no_score(kind: Kind, tmp_path: Path) 
             scorer.score(Candidates(features=lists.features))
     else:
         same(scorer.score(Candidates(features=lists.features, offsets=lists.offsets)).scores, model.score(lists))
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_ids_that_a_spreadsheet_would_run_are_escaped_if_that_is_asked_for(safe: bool, tmp_path: Path) -> None:
+    ids, out = ["=1+1", "+1", "-1", "@a", "a=1"], tmp_path / "scores.csv"
+    rows = [f'"{name}","{name}",{place}' for place, name in enumerate(ids)]
+    (tmp_path / "documents.csv").write_text("\n".join(["query_id,document_id,price", *rows, ""]))
+    bundle = Bundle.load(linear_bundle(tmp_path / "bundle", [1.0]))
+    score_file(bundle, tmp_path / "documents.csv", out, spreadsheet_safe=safe)
+    with out.open(newline="") as file:
+        found = [row[:2] for row in csv.reader(file)][1:]
+    assert found == [[f"'{name}" if safe and name != "a=1" else name] * 2 for name in ids]

@@ -1,7 +1,7 @@
 """Spark: on this machine (`local[*]`) or on a standalone cluster (`spark://host:port`).
 
 The log must lie where the driver and all workers see it under one path, and each worker needs clickprism installed for
-the Python that PYSPARK_PYTHON names (by default the driver's); see docs/operations.md.
+the Python that PYSPARK_PYTHON names (by default the driver's); see docs/guides/scale.md.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SparkEngine(Engine):
         self.name = master
         hosts = _hosts(master)
         if hosts and not any(_answers(host, port) for host, port in hosts):
-            raise EngineError(f"no Spark master answers at {master}. Start one, see docs/operations.md")
+            raise EngineError(f"no Spark master answers at {master}. Start one, see docs/guides/scale.md")
         self._own = Path(tempfile.mkdtemp(prefix="clickprism-", dir=temp))
         local = not hosts or all(host in _LOOPBACK for host, _ in hosts)
         settings = _SETTINGS | {

@@ -274,6 +274,7 @@ def yandex(reading: Reading) -> Plan:
     Every session is at the time `start`, and its search id is the hash of the file and the line.
     """
     fields = {"query_id": reading.find("query_id", "query"), "time": constant(reading.settings.start, "time")}
+    fields["query"] = reading.find("query", "query_text")
     for name, column in (("documents", "documents"), ("clicked", "clicks")):
         text = reading.text(column)
         parts = f"case when {text} is null or {text} = '' then [] else string_split({text}, ',') end"

@@ -1,9 +1,9 @@
-"""Whether a ranking follows what was shown, and how unequally it shares its exposure out over items.
+"""The pictures of bias in InfoRank (Jin et al. 2024): where a ranking puts documents, and whom it exposes.
 
-InfoRank (Jin et al. 2024) shows three pictures: the mean position after re-ranking by position before (Figure 3,
-right), by item frequency (Figure 3, left), and the share of exposure by popularity (Figure 5, left). Here each is a
-value, for any scores; the grades as scores give the labels' own. Documents of equal score share the mean of what their
-places are worth, which is the exact expectation over all orders of the tied.
+The paper shows the mean position after re-ranking by position before (Figure 3, right) and by item frequency (Figure 3,
+left), and the share of exposure by popularity (Figure 5, left). Here each is a value, for any scores; the grades as
+scores give the curves of the labels. Documents with equal scores share the mean worth of their positions, which is the
+exact expectation over all orders of ties.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import check_scores, expected_worth, tie_keys
-from clickprism.types import Clicks, Float32, Float64, Int32, Int64, JudgedLists, Lists
+from clickprism.types import Clicks, Float32, Float64, Int32, Int64, Lists
 
 Axis: TypeAlias = Literal["position", "frequency", "popularity"]
-TOP = 0.2  # share of the items that count as the most exposed, or the most popular
 
 
 @final
@@ -210,118 +209,3 @@ def _check_same(one: Curve | Shares, other: Curve | Shares) -> None:
     if one.axis != other.axis or not np.array_equal(one.at, other.at):
         problem = f"a curve by {one.axis} over {len(one.at)} points and one by {other.axis} over {len(other.at)}"
         raise DataError(f"{problem} cannot be compared", remedy="Take both over the same lists, items and bins")
-
-
-@final
-@dataclass(frozen=True)
-class Concentration:
-    """What a ranking does with items, of which some were clicked more than others before.
-
-    Attributes:
-        gini: of the exposure of items, 0 if all have the same, near 1 if one has all.
-        top: the share of exposure of the 20% most exposed items.
-        popular: the share of exposure of the 20% items that were clicked most before, its mean over all orders of items
-            that were clicked alike; NaN where none was clicked.
-        mean: the mean popularity of what is exposed, each document weighted by its exposure; NaN as above.
-        correlation: of exposure with popularity within lists, given the grade (`given_grades`); NaN as above.
-    """
-
-    gini: float
-    top: float
-    popular: float
-    mean: float
-    correlation: float
-
-
-def concentration(
-    judged: JudgedLists, exposure: Float64, *, items: Int64, popularity: Float64, share: float = TOP
-) -> Concentration:
-    """Measure the exposure of documents [documents], whose items are `items` [documents].
-
-    Args:
-        judged: the lists that were ranked.
-        exposure: how much of it each document had, such as by `position_exposure`.
-        items: of each document, numbered from 0 as `popularity` is.
-        popularity: of each item, from 0 for never clicked, [items]; see `users.popularity.percentiles`.
-        share: of the items that `top` and `popular` look at.
-    """
-    if items.shape != exposure.shape or exposure.shape != (judged.lists.documents,):
-        raise DataError(f"{judged.lists.documents} documents, {items.shape} items, exposure of shape {exposure.shape}")
-    if not 0 < share < 1:
-        raise SettingError("share", share, "be above 0 and below 1")
-    present = np.bincount(items, minlength=len(popularity)) > 0
-    of_item = np.bincount(items, weights=exposure, minlength=len(popularity))[present].astype(np.float64)
-    past = popularity[present]
-    count, known = max(1, round(share * len(of_item))), bool((past > 0).any())
-    popular = expected_worth(np.array([0, len(past)]), past, (np.arange(len(past)) < count).astype(np.float64))
-    total = of_item.sum()
-    of_document = popularity[items]
-    return Concentration(
-        gini=gini(of_item),
-        top=float(np.sort(of_item)[::-1][:count].sum() / total),
-        popular=float((popular * of_item).sum() / total) if known else float("nan"),
-        mean=float((exposure * of_document).sum() / total) if known else float("nan"),
-        correlation=given_grades(judged, exposure, of_document) if known else float("nan"),
-    )
-
-
-def position_exposure(lists: Lists, scores: Float64, *, observation: Float64) -> Float64:
-    """How probably each document is seen when its list is ranked by score and cut, [documents].
-
-    Documents of equal score stand in the order of a hash, as in `evaluate`.
-
-    Args:
-        lists: what is ranked.
-        scores: higher stands first, [documents].
-        observation: by position, from 1; what stands below is not shown, [positions].
-
-    >>> lists = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))
-    >>> position_exposure(lists, np.array([0.1, 0.7, 0.3]), observation=np.array([0.7, 0.5])).tolist()
-    [0.0, 0.7, 0.5]
-    """
-    values = check_scores(scores, lists.documents)
-    places = np.arange(lists.documents) - lists.offsets[lists.list_of]
-    ties = tie_keys(lists.query_ids, int(lists.lengths.max(initial=0)))[lists.list_of, places]
-    exposure = np.zeros(lists.documents)
-    exposure[np.lexsort((ties, -values, lists.list_of))] = np.append(observation, 0.0)[
-        np.minimum(places, len(observation))
-    ]
-    return exposure
-
-
-def gini(values: Float64) -> float:
-    """The Gini coefficient, sum_ij |v_i - v_j| / (2 n sum v), of values that are not negative.
-
-    >>> gini(np.array([1.0, 1.0, 1.0])), gini(np.array([0.0, 0.0, 0.0, 4.0]))
-    (0.0, 0.75)
-    """
-    ordered, count = np.sort(values), len(values)
-    if count == 0 or ordered[0] < 0 or ordered[-1] == 0:
-        raise DataError("a Gini coefficient needs values that are not negative, and one above 0")
-    return float(((2 * np.arange(1, count + 1) - count - 1) * ordered).sum() / (count * ordered.sum()))
-
-
-def given_grades(judged: JudgedLists, exposure: Float64, popularity: Float64) -> float:
-    """The correlation of exposure with popularity among documents of the same list and grade.
-
-    Both lose their mean over the documents of the same list and grade; what is left is correlated. Whatever popularity
-    is, a ranking by the grades themselves, ties at random, has 0 in the mean: it puts documents of the same list and
-    grade into any order alike. A ranker that knows grades in part only has more, as far as popular items are those it
-    takes to be good: compare it with one that was trained on labels. 0 where nothing is left.
-
-    >>> lists = Lists(np.zeros((4, 1), np.float32), np.array([0, 4]), np.array(["q"]))
-    >>> judged = JudgedLists(lists, np.array([1, 1, 0, 0], np.int32))
-    >>> round(given_grades(judged, np.array([1.0, 0.5, 0.4, 0.3]), np.array([9.0, 7.0, 1.0, 1.0])), 3)
-    0.981
-    """
-    key = judged.lists.list_of * (judged.max_grade + 1) + judged.grades
-    cell = np.unique(key, return_inverse=True)[1].astype(np.int64)
-    own, past = (_within(cell, values) for values in (exposure, popularity))
-    spread = float(np.sqrt((own**2).sum() * (past**2).sum()))
-    return float((own * past).sum() / spread) if spread > 1e-12 * len(cell) else 0.0
-
-
-def _within(cell: Int64, values: Float64) -> Float64:
-    """Values less the mean of their cell, [documents]."""
-    means = np.bincount(cell, weights=values) / np.maximum(np.bincount(cell), 1)
-    return np.asarray(values - means[cell], dtype=np.float64)

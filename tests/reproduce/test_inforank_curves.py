@@ -9,9 +9,9 @@ import pytest
 
 from clickprism._util.tables import to_plain
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.curves import by_frequency, by_position, exposure_shares, groups_of, initial_order
 from clickprism.evaluation.measures import expected_worth
 from clickprism.types import Clicks, Int64, JudgedLists, Lists
+from reproduce.inforank.curves import by_frequency, by_position, exposure_shares, groups_of, initial_order
 
 
 def lists_of(*lengths: int) -> Lists:
