@@ -5,7 +5,7 @@
 
 Clicks measure how attractive a result is, which is not only its relevance, and a log cannot tell the two apart. So the
 value of a pair with few clicks stays nearer to its prior than the likelihood of clicks asks for: its prior strength is
-K (1 + 3 (1 - w)^2), with the weight w = E / (E + K) of its clicks. The mean level and the intervals are those of c_1,
+K (1 + 2 (1 - w)^4), with the weight w = E / (E + K) of its clicks. The mean level and the intervals are those of c_1,
 with K.
 
 The mean is a doubly robust estimate in the form of shrinkage: E[g | c] is about m + sum(c - n o m) / (sum n o + K), the
@@ -33,7 +33,7 @@ from clickprism.types import Float64, Int64, slices
 POINTS: Final = 81  # of the grid
 LEAST: Final = 0.01  # weight of a steepness that is taken into account
 CHUNK: Final = 100_000  # pairs
-CAUTION: Final = 3.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
+CAUTION: Final = 2.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
 SAMPLE: Final = 10_000  # pairs from which the prior strength is corrected
 
 
@@ -58,7 +58,7 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     factor = _correction(pairs)
     centre, lower, upper, _ = pairs.integrate(factor, tail)
     exposure, rate = fit.exposure, factor * problem.strengths(fit.theta, mean)[1]
-    caution = 1 + CAUTION * (rate / (exposure + rate)) ** 2
+    caution = 1 + CAUTION * (rate / (exposure + rate)) ** 4
     value = pairs._replace(rates=pairs.rates * caution).integrate(factor, tail)[0]
     value *= (exposure @ centre) / max(float(exposure @ value), 1e-300)  # the same level of relevance in the mean
     shared = _shared_error(fit, columns, mean, rate)

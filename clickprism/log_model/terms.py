@@ -10,6 +10,7 @@ The ridge on w is the Lipschitz penalty of LBD: the gradient of log o_k by x is 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Final, final
 
@@ -29,8 +30,12 @@ COUPLING: Final = 0.1  # w, of standardised features
 POPULARITY: Final = 0.5  # a
 STRENGTH: Final = (5.0, 2.0)  # K: median, and standard deviation of log K
 SPREAD: Final = (0.37, 1.0)  # sigma: median, and standard deviation of log sigma
-FIRST: Final = 2.0  # slope of the prior's logit by the log of the first-shown position, at the first position
-FIRST_CHANGE: Final = 0.5  # change of that slope from one knot to the next; sparse logs need a smooth function
+ENGINE: Final = (
+    -0.5
+)  # prior mean of the slope of the prior's logit by the log of the first-shown position: engines work
+FIRST: Final = 0.4  # its prior standard deviation, at the first position
+FIRST_CHANGE: Final = 0.3  # of its change from one knot to the next; sparse logs need a smooth function
+AT_RANDOM: Final = 2.0  # logit of pairs that only chance has placed
 KNOTS: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 30, 40, 60, 100, 200])  # positions
 FEATURE: Final = 0.5  # coefficients of standardised features
 IMPUTED: Final = 2.0  # coefficient of trees, and of an imputation
@@ -207,6 +212,10 @@ def design(counts: LogCounts, form: Form, given: Covariates) -> Design:
     for block in prior_precisions:
         precision[at : at + len(block), at : at + len(block)] = block
         at += len(block)
+    known = re.compile(r"first shown at position (\d+)")
+    for number, name in enumerate(names):
+        if (knot := known.fullmatch(name)) is not None:
+            centre[number] = ENGINE * np.log(int(knot[1]))
     coupled = given.own if form.coupling else None
     return Design(observation, coupled, base, prior, precision, centre, tuple(names))
 
@@ -223,7 +232,7 @@ def prior_columns(counts: LogCounts, form: Form, given: Covariates) -> tuple[Flo
         names += [f"first shown at position {knot}" for knot in knots[1:].tolist()]
         if counts.placed is not None:
             columns.append((~counts.placed[:, None]).astype(np.float64))
-            precisions.append(np.eye(1) / FIRST**2)
+            precisions.append(np.eye(1) / AT_RANDOM**2)
             names.append("first shown at random")
     if form.features == "linear":
         columns.append(given.features)
