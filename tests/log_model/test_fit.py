@@ -10,7 +10,7 @@ import pytest
 from clickprism.errors import DataError
 from clickprism.log_model.counts import LogCounts, count
 from clickprism.log_model.fit import FEWEST, Chosen, choose, fit_form, gain, moved_gain, take_queries
-from clickprism.log_model.terms import Covariates, Form, Scaler, smoothness, with_query_means
+from clickprism.log_model.terms import Covariates, Form, Scaler, design, smoothness, with_query_means
 from clickprism.types import Float64
 from tests.log_model.simulated_logs import World, power, world
 
@@ -260,3 +260,10 @@ def test_a_curve_that_rises_and_falls_is_found() -> None:
     assert rough.form.rough
     assert np.abs(rough.theta[:5] - np.log(curve[1:])).max() < 0.15
     assert not choose(count(world(4, queries=200, noise=np.inf).log)).fit.form.rough
+
+
+def test_the_prior_expects_that_engines_rank_relevant_documents_first() -> None:
+    """Without any clicks that say otherwise, the logit of relevance falls by half the log of the first position."""
+    made = design(count(world(0, queries=5).log), Form(), Covariates())
+    known = {name: value for name, value in zip(made.names, made.centre, strict=True) if name.startswith("first shown")}
+    assert known == pytest.approx({f"first shown at position {k}": -0.5 * np.log(k) for k in (2, 3, 4, 5, 6)})
