@@ -273,11 +273,11 @@ def summary(tried: Sequence[Tried]) -> str:
         f"the worst single run {single.ours - single.raw:+.4f} ({single.name}, seed {single.seed}).",
     ]
     for rival in RIVALS:
-        least = min(tried, key=lambda each: each.ours - each.rivals[rival])
+        lowest = min(tried, key=lambda each: each.ours - each.rivals[rival])
         mean = np.mean([each.ours - each.rivals[rival] for each in tried])
         lines.append(
             f"- Against {rival} on raw click rates: {mean:+.4f} on average, the worst single run "
-            f"{least.ours - least.rivals[rival]:+.4f} ({least.name}, seed {least.seed})."
+            f"{lowest.ours - lowest.rivals[rival]:+.4f} ({lowest.name}, seed {lowest.seed})."
         )
     rivals = ("tool: ctr", "tool: first", "tool: exposure", "tool: prior")
     if all(rivals[0] in each.values for each in tried):
