@@ -138,7 +138,7 @@ def test_the_commands_of_a_guide_run_in_order(folder: Path, cli: Callable[..., A
     assert run_lines(text, cli)
 
 
-@pytest.mark.parametrize("page", [*GUIDES, "counterfactual"])
+@pytest.mark.parametrize("page", [*GUIDES, "counterfactual", "measures", "popularity"])
 def test_a_guide_is_short_and_says_first_what_the_reader_will_be_able_to_do(page: str) -> None:
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert len(text.split()) <= 1200

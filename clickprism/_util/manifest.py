@@ -34,11 +34,13 @@ class Manifest:
         name: file name of the manifest.
         files: pattern of the names of its files, which are `stem-16 digits of the hash.ending`.
         what: name of the kind in error messages, such as "a model manifest".
+        remedy: how to create such a model, for the message if the manifest cannot be read.
     """
 
     name: str
     files: re.Pattern[str]
     what: str
+    remedy: str = ""
 
     def save(self, folder: Path, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
         """Write a model to a folder; an existing model is replaced in one step, and other files stay."""
@@ -66,7 +68,8 @@ class Manifest:
         except ClickprismError:
             raise
         except OSError as error:
-            raise DataError(f"cannot be read ({error.strerror})", file=error.filename or file) from None
+            problem = f"cannot be read ({error.strerror})"
+            raise DataError(problem, file=error.filename or file, remedy=self.remedy) from None
         except BROKEN as error:
             raise DataError(f"is not {self.what} ({error})", file=file) from None
 

@@ -1,4 +1,4 @@
-"""What `auto` says: the verdict in three sentences, one figure, what to do next, and all details folded.
+"""What `auto` says: the verdict in three or four sentences, one figure, what to do next, and all details folded.
 
 Everything is made from the results of the stages, so that a run that was interrupted writes the same pages.
 """
@@ -60,6 +60,7 @@ NOT_CORRECTED: Final = (
     "two to see which one users prefer."
 )
 NO_VALUE: Final[Plain] = {"verdict": "", "sentence": "", "method": "", "refusal": "", "advice": "", "numbers": {}}
+CLEARLY: Final = 0.01  # share of the expected clicks: a loss that the verdict mentions
 BESIDE: Final = "Interleave the bundle with the current ranker"
 ADVICE: Final = {
     "better": f"{BESIDE} in a part of the searches, and switch to it if users prefer it.",
@@ -136,6 +137,10 @@ def chosen(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
     from clickprism.auto.candidates import summary_of
 
     candidates, used = checked.candidates, checked.used
+    means = by_position(checked, logged, scores)
+    logged_order, re_ranked = (
+        float(np.nansum(checked.model.curve.values * means[name])) for name in ("relevance", "relevance_reranked")
+    )
     rows = []
     for each in (*candidates.found.values(), candidates.raw):
         behind = each.likelihood - used.likelihood
@@ -161,11 +166,12 @@ def chosen(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
         },
         "curve": to_plain(checked.model.curve),
         "position": to_plain(checked.model.tests["position"]),
-        "by_position": by_position(checked, logged, scores),
+        "by_position": to_plain(means),
+        "expected_change": re_ranked / max(logged_order, 1e-9) - 1,
     }
 
 
-def by_position(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
+def by_position(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Float64]:
     """Return click rate and mean estimated relevance at each position, as logged and if each list is re-ranked."""
     clicks, model = logged.clicks, checked.model
     depth = len(model.curve)
@@ -184,7 +190,7 @@ def by_position(checked: Checked, logged: Logged, scores: Float64) -> dict[str, 
 
     rates = clicks.clicks.astype(np.float64), weight * relevance[clicks.rows], weight * after
     names = "click_rate", "relevance", "relevance_reranked"
-    return {name: to_plain(mean(values)) for name, values in zip(names, rates, strict=True)}
+    return {name: mean(values) for name, values in zip(names, rates, strict=True)}
 
 
 def valued(result: CounterfactualResult | None, problem: str = "") -> dict[str, Any]:
@@ -219,11 +225,16 @@ def graded(result: Plain | None) -> dict[str, Any]:
 
 
 def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
-    """Return what was corrected, how sure that is, and what the ranker may be used for; or why there is no ranker."""
+    """Return what was corrected, how sure that is, the scope, and an expected loss; or why there is no ranker."""
     choice = stages["choice"]
     if choice["refused"]:
         return [choice["refused"], *([diagnosis.findings["position"].sentence] if diagnosis.curve is not None else [])]
-    return [_corrected(choice), _sure(choice), choice["scope"]["reason"]]
+    change = choice.get("expected_change", 0.0)
+    worse = (
+        f"By its estimates of relevance, the model of the log expects {-change:.0%} fewer clicks in the order of the "
+        "ranker than in that of the engine, which knows more than the features."
+    )
+    return [_corrected(choice), _sure(choice), choice["scope"]["reason"], *([worse] if change <= -CLEARLY else [])]
 
 
 def _corrected(choice: Plain) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from clickprism._util.files import atomic_file, write_errors
 from clickprism.errors import DataError
-from clickprism.types import Clicks, Lists, Simulation, Truth
+from clickprism.types import Clicks, Lists, Truth
 
 FORMAT: Final = "clickprism clicks"
 VERSION: Final = 1
@@ -102,14 +102,6 @@ def saved_data(path: Path | str) -> dict[str, Any] | None:
 def load_clicks(path: Path | str, lists: Lists) -> Clicks:
     """Read clicks on these lists; those on other lists are refused."""
     return _clicks(path, lists, _read(path, lists))
-
-
-def load_simulation(path: Path | str, lists: Lists) -> Simulation:
-    """Read clicks on these lists with the truth that was saved beside them."""
-    clicks, truth = load_log(path, lists)
-    if truth is None:
-        raise DataError(f"has no {' and no '.join(_TRUTH)}", file=path, remedy="Only simulations carry the truth.")
-    return Simulation(clicks, truth)
 
 
 def load_log(path: Path | str, lists: Lists) -> tuple[Clicks, Truth | None]:

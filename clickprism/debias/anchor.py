@@ -128,7 +128,7 @@ def _engine_relevance(clicks: Clicks, curve: Float64) -> float:
     pairs = _Pairs.of(clicks)
     entries = pairs.kept >= 0
     pair, size = pairs.kept[entries], len(pairs.rows)
-    counted = np.bincount(pair, weights=clicks.clicks[entries], minlength=size)
+    counted = np.bincount(pair, weights=clicks.clicks[entries], minlength=size).astype(np.float64)
     exposed = np.bincount(
         pair, weights=(clicks.list_impressions * curve[clicks.positions - 1])[entries], minlength=size
     )

@@ -48,7 +48,8 @@ Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 
 FORMAT: Final = 3
 FILES: Final = re.compile(r"networks-[0-9a-f]{16}\.safetensors")
-MANIFEST: Final = Manifest("approximation.json", FILES, "the manifest of an approximation")
+FIT: Final = "Name a folder that was written by: clickprism relevance approximate fit"
+MANIFEST: Final = Manifest("approximation.json", FILES, "the manifest of an approximation", FIT)
 SCALE: Final = ("empty", "rates", "mean", "factor")
 KS: Final = tuple(10 ** (tenth / 10) for tenth in range(-10, 51))  # candidates for k, from .1 to 100,000
 LOW: Final = 0.01

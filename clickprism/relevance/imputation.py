@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 2
 FILES: Final = re.compile(r"(network|config|tokenizer|about|corpus|untuned)-[0-9a-f]{16}\.(safetensors|json)")
-MANIFEST: Final = Manifest("imputation.json", FILES, "the manifest of an imputation")
+FIT: Final = "Name a folder that was written by: clickprism relevance impute fit"
+MANIFEST: Final = Manifest("imputation.json", FILES, "the manifest of an imputation", FIT)
 SMALL: Final = 1e-6
 
 
@@ -514,8 +515,10 @@ class ImputationSummary:
 
     @property
     def warning(self) -> str | None:
-        """Return why the imputation should not be used; None if it is better than the click rate alone."""
-        if not self.losses["best"] >= self.losses["constant"]:
+        """Return why the imputation should not be used yet; None if it is better than the click rate alone."""
+        if np.isnan(self.losses["best"]):
+            return "note: no query was left to measure how good the imputation is. Use the clicks of more queries"
+        if self.losses["best"] < self.losses["constant"]:
             return None
         return "warning: it is not better than the click rate alone. Randomise the first result of more searches"
 

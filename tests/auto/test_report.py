@@ -65,6 +65,8 @@ def test_the_verdict_says_what_was_corrected_how_sure_and_for_what_use() -> None
         "The check of the correction passed.",
         "Use the ranker to re-rank 10 results: others are unlike them.",
     ]
+    assert len(report.verdict(stages(expected_change=0.05), diagnosis())) == 3
+    assert "expects 4% fewer clicks" in report.verdict(stages(expected_change=-0.04), diagnosis())[3]
     several = report.verdict(stages(checks=[PASSED, FAILED]), diagnosis())
     assert several[1] == "1 of 2 checks passed; not passed: fit (failed)."
     assert report.verdict(stages(checks=[PASSED, PASSED]), diagnosis())[1] == "All 2 checks of the correction passed."

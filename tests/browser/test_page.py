@@ -108,7 +108,7 @@ def test_a_query_shows_three_rankings_with_their_bars(page: Page) -> None:
     assert [move.split()[:2] for move in moves] == [["▲", "2"], ["▼", "1"], ["▼", "1"]]
     row = page.locator("tbody tr").nth(2)
     told = {name: row.locator(f"[data-bar={name}]").inner_text() for name in ("relevance", "observation", "clicks")}
-    assert told == {"relevance": "30.0 %", "observation": "20 %", "clicks": "6.0 %"}
+    assert told == {"relevance": "30.0 %", "observation": "20.0 %", "clicks": "6.0 %"}
     widths = row.locator("svg.bar rect:not(.ground)")
     assert [widths.nth(i).get_attribute("width") for i in range(5)] == ["100.0", "20.0", "66.7", "50.0", "100.0"]
     boxes = [box for i in range(4) if (box := widths.nth(i).bounding_box()) is not None]

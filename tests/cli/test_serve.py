@@ -105,7 +105,7 @@ def test_a_log_is_published_once(cli: Run) -> None:
 
 def test_what_cannot_be_published_says_why(cli: Run) -> None:
     told = cli("store", "publish", "--to", "store", code=2).stderr
-    assert told.startswith("error: LOG must be given, or --features, or --imputed\n")
+    assert told.startswith("error: LOG must be given, or --features, --imputed or --estimates\n")
     assert "no.csv" in cli("store", "publish", "--features", "no.csv", "--to", "store", code=1).stderr
     assert "not an online store" in cli("store", "publish", "mylog", "--to", "mylog", code=1).stderr
     told = cli("store", "publish", "mylog", "--to", "store", "--follow", "--snapshot", 1, code=2).stderr

@@ -244,6 +244,22 @@ def test_the_commands_take_features(tmp_path: Path, ranker: str, file: str, cli:
     assert "not be given with --queries" in cli(*fit, *named, *texts, "--out", tmp_path / "x", code=2).stderr
 
 
+def test_an_imputation_that_could_not_be_measured_says_so(tmp_path: Path, cli: Run) -> None:
+    (tmp_path / "clicks.csv").write_text("query_id,document_id,clicks,impressions\nq,d,1,3\n")
+    (tmp_path / "features.csv").write_text("query_id,document_id,a\nq,d,1\n")
+    words = ["--features", tmp_path / "features.csv", "--out", tmp_path / "imputation"]
+    fitted = cli("relevance", "impute", "fit", tmp_path / "clicks.csv", *words, "--feature.fit.epochs", 1)
+    assert "no query was left to measure how good the imputation is" in fitted.stderr
+
+
+def test_a_folder_that_is_no_imputation_names_the_command_that_makes_one(tmp_path: Path, cli: Run) -> None:
+    (tmp_path / "features.csv").write_text("query_id,document_id,a\nq,d,1\n")
+    words = [tmp_path / "features.csv", "--features", tmp_path / "features.csv", "--out", tmp_path / "imputed.parquet"]
+    failed = cli("relevance", "impute", "apply", tmp_path, *words, code=1)
+    assert "imputation.json: cannot be read" in failed.stderr
+    assert "clickprism relevance impute fit" in failed.stderr
+
+
 class Memory:
     """The worst imputation there is: it knows each pair's own clicks, and of others the mean."""
 

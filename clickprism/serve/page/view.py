@@ -187,7 +187,7 @@ def view_of(
             score=Bar(served[place] * WIDTH, f"{served[place]:.2f}"),
             relevance=Bar(_part(min(estimates[place], 1.0), top), _share(estimates[place])),
             naive_score=Bar(scores[place] * WIDTH, f"{scores[place]:.2f}"),
-            observation=Bar(min(each.observation, 1.0) * WIDTH, f"{100 * each.observation:.0f} %"),
+            observation=Bar(min(each.observation, 1.0) * WIDTH, f"{100 * each.observation:.1f} %"),
             click_rate=Bar(_part(rates[place], top_rate), f"{100 * rates[place]:.1f} %"),
             impressions=Bar(_part(counts[place][0], top_shown), f"{counts[place][0]:,}"),
         )
