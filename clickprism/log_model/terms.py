@@ -33,8 +33,8 @@ SPREAD: Final = (0.37, 1.0)  # sigma: median, and standard deviation of log sigm
 ENGINE: Final = (
     -0.5
 )  # prior mean of the slope of the prior's logit by the log of the first-shown position: engines work
-FIRST: Final = 0.4  # its prior standard deviation, at the first position
-FIRST_CHANGE: Final = 0.3  # of its change from one knot to the next; sparse logs need a smooth function
+FIRST: Final = 1.0  # its prior standard deviation, at the first position
+FIRST_CHANGE: Final = 0.5  # of its change from one knot to the next; sparse logs need a smooth function
 AT_RANDOM: Final = 2.0  # logit of pairs that only chance has placed
 KNOTS: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 30, 40, 60, 100, 200])  # positions
 FEATURE: Final = 0.5  # coefficients of standardised features
