@@ -215,7 +215,8 @@ def _seen_odds(clicks: Clicks, start: float) -> torch.Tensor:
 
 def _mean_observation(clicks: Clicks, anchor: Anchor) -> float:
     """Return the mean observation of impressions relative to the first position, by the model of the log."""
-    return float(np.average(anchor.curve[clicks.positions - 1], weights=clicks.list_impressions))
+    curve = anchor.curve.astype(np.float32)  # as a checkpoint keeps it, so that a resumed run has the same mean
+    return float(np.average(curve[clicks.positions - 1], weights=clicks.list_impressions))
 
 
 def information(batch: Batch, odds: Odds) -> torch.Tensor:
