@@ -170,7 +170,7 @@ def test_json_has_null_for_numbers_that_json_cannot_hold(capsys: pytest.CaptureF
         ("model verify nowhere", 1, "nowhere: does not exist. Create it with: clickprism model bundle"),
         ("evaluate judged nowhere", 1, "nowhere: does not exist. Name a folder that `clickprism train --out` wrote"),
         ("relevance judgments folder --out list.csv", 1, "folder: is a folder. Create it with: clickprism relevance"),
-        ("train sessions.tsv --out runs", 3, "sessions.tsv: the documents of this log have no features to train on. Ingest events"),
+        ("train sessions.tsv --out runs", 3, "sessions.tsv: the documents of this log have no features to train on"),
         ("serve folder", 1, "folder: is not a bundle: it has no manifest.json. Did you mean folder/bundle?"),
     ],
 )
