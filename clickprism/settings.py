@@ -14,6 +14,8 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from functools import cache
+from math import inf
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -121,6 +123,45 @@ def plain(settings: Any) -> dict[str, Any]:
     """Return settings as a mapping for JSON or TOML, from which `build` makes equal settings."""
     values: dict[str, Any] = msgspec.to_builtins(asdict(settings), enc_hook=to_builtin)
     return values
+
+
+def check_values(settings: Any, **intervals: str) -> None:
+    """Raise SettingError if a field is outside its interval, or none of the values of its Literal type.
+
+    None is not checked; of a tuple, each value is.
+
+    Args:
+        settings: An instance of a settings class.
+        intervals: Interval of each field to check, such as epochs="[1, inf)" or share="(0, 1]".
+    """
+    for name, known in _literals(settings.__class__).items():
+        if getattr(settings, name) not in known:
+            raise SettingError(name, getattr(settings, name), f"be one of {', '.join(map(str, known))}")
+    for name, interval in intervals.items():
+        value = getattr(settings, name)
+        low, high = map(float, interval[1:-1].split(","))
+        for number in value if isinstance(value, tuple) else () if value is None else (value,):
+            above = number >= low if interval[0] == "[" else number > low
+            if not (above and (number <= high if interval[-1] == "]" else number < high)):
+                raise SettingError(name, value, _words(interval, low, high))
+
+
+@cache
+def _literals(cls: type[Any]) -> dict[str, tuple[Any, ...]]:
+    hints = get_type_hints(cls)
+    names = [field.name for field in fields(cls) if get_origin(hints[field.name]) is Literal]
+    return {name: get_args(hints[name]) for name in names}
+
+
+def _words(interval: str, low: float, high: float) -> str:
+    """Return an interval as the end of "field must ...".
+
+    >>> [_words(text, *ends) for text, ends in (("[1, inf)", (1, inf)), ("(0, 1)", (0, 1)), ("[0, 1)", (0, 1)))]
+    ['be at least 1', 'be between 0 and 1', 'be in [0, 1)']
+    """
+    if high == inf:
+        return f"be at least {low:g}" if interval[0] == "[" else f"be above {low:g}"
+    return f"be between {low:g} and {high:g}" if interval[0] + interval[-1] == "()" else f"be in {interval}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

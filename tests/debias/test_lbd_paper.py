@@ -193,7 +193,7 @@ def test_the_printed_penalty_can_be_escaped_by_a_small_observation() -> None:
 
 @presets
 def test_settings_are_checked(preset: Any, clicks: Clicks) -> None:
-    with pytest.raises(SettingError, match="penalty must be finite and not negative, got -1"):
+    with pytest.raises(SettingError, match="penalty must be at least 0, got -1"):
         preset(penalty=-1.0)
     with pytest.raises(SettingError, match=r"drop must be in \[0, 1\], got 1.5"):
         preset(drop=1.5)
