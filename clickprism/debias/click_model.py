@@ -24,7 +24,7 @@ from clickprism.debias.base import Learner, Method
 from clickprism.debias.losses import count_loss, log_both, log_click, score
 from clickprism.errors import DataError, SettingError
 from clickprism.model import network_scores
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Bool, Clicks, Float64, Int64
 
 CERTAIN: Final = 1e30
@@ -85,7 +85,7 @@ class NeuralClickModel(Method):
     observation_rate: float = 10.0
 
     def __post_init__(self) -> None:
-        check_values(self, observation_rate="(0, inf)")
+        check_fields(self, observation_rate="(0, inf)")
         if self.observation_features and self.model in ("cascade", "sdbn"):
             must = f"be off for {self.model}, which has no observation to learn"
             raise SettingError("observation_features", self.observation_features, must)

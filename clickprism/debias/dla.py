@@ -11,7 +11,7 @@ from torch import nn
 
 from clickprism.debias.base import SIMILAR, Learner, Method
 from clickprism.debias.losses import score, softmax_loss
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks, Float64
 
 LARGEST_LOG = 60.0  # limit of the log of a weight: infinity times no click would not be 0
@@ -58,7 +58,7 @@ class DualLearning(Method):
         return cls(max_weight=0.0, observation_rate=1.0, link="elu")
 
     def __post_init__(self) -> None:
-        check_values(self, max_weight="[0, inf)", observation_rate="(0, inf)")
+        check_fields(self, max_weight="[0, inf)", observation_rate="(0, inf)")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DualLearner:
         """Return a learner with one observation logit for each position of the log, all 0 at the start."""

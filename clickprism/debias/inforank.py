@@ -18,7 +18,7 @@ from torch.nn.functional import logsigmoid, pad
 from clickprism.debias.anchor import Anchor
 from clickprism.debias.base import SIMILAR, DocumentLearner, Learner, Method, at, flat, spread, towered
 from clickprism.debias.losses import count_loss, log_both, log_click, mutual_information, start_odds
-from clickprism.settings import check_values, choose
+from clickprism.settings import check_fields, choose
 from clickprism.types import Batch, Clicks, Float64
 
 LINEAR_RATE: Final = 3.0  # of a linear ranker beside a given curve: f and rho v nearly cancel, which takes long
@@ -70,7 +70,7 @@ class InfoRank(Method):
     start: float = 0.9
 
     def __post_init__(self) -> None:
-        check_values(self, eta="[0, inf)", observation_rate="(0, inf)", start="(0, 1)")
+        check_fields(self, eta="[0, inf)", observation_rate="(0, inf)", start="(0, 1)")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> InfoRankLearner:
         """Return a learner whose observation is the same for all documents at the start, and whose d is 0."""
@@ -251,7 +251,7 @@ class Independence(Method):
     eta: float = 0.5
 
     def __post_init__(self) -> None:
-        check_values(self, eta="[0, inf)")
+        check_fields(self, eta="[0, inf)")
         self.method()
 
     def method(self) -> Any:

@@ -16,7 +16,7 @@ from clickprism.debias.losses import count_loss, log_both, log_click
 from clickprism.errors import SettingError
 from clickprism.rankers.attention import Attention, AttentionNetwork
 from clickprism.rankers.base import Chained
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks
 
 CONTEXT: Final = 2  # tokens beside those of the features: position and o
@@ -59,7 +59,7 @@ class InfoRankPaper(Method):
     batch: int = 128
 
     def __post_init__(self) -> None:
-        check_values(self, eta="[0, inf)", l2="[0, inf)", learning_rate="(0, inf)", batch="[1, inf)")
+        check_fields(self, eta="[0, inf)", l2="[0, inf)", learning_rate="(0, inf)", batch="[1, inf)")
 
     def published_ranker(self, ranker: Any) -> Any:
         """Return the attention of the paper: Eqs. 10 and 11, tokens of position and o, batch normalisation."""

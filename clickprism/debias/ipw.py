@@ -12,7 +12,7 @@ from torch import nn
 from clickprism.debias.base import Learner, Method
 from clickprism.debias.losses import log_softmax, score, softmax_loss
 from clickprism.errors import DataError, SettingError
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks, Float64
 
 TINY = 1e-9
@@ -52,7 +52,7 @@ class InversePropensity(Method):
         curve = np.asarray(self.propensities)
         if len(curve) and not (np.isfinite(curve).all() and (curve >= 0).all() and curve[0] > 0):
             raise SettingError("propensities", self.propensities, "be finite, not negative, and above 0 at position 1")
-        check_values(self, floor="[0, 1]")
+        check_fields(self, floor="[0, 1]")
         if len(curve) and self.estimate != "none":
             raise SettingError("estimate", self.estimate, "be 'none' where propensities are given")
 
@@ -153,7 +153,7 @@ class AffineCorrection(Method):
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
-        check_values(self, alpha="(0, inf)", beta="[0, 1)", floor="[0, 1]", bound="[0, 1]")
+        check_fields(self, alpha="(0, inf)", beta="[0, 1)", floor="[0, 1]", bound="[0, 1]")
         if len(self.alpha) != len(self.beta):
             raise SettingError("beta", self.beta, f"have as many values as alpha ({len(self.alpha)})")
         if self.alpha and self.estimate != "none":

@@ -20,7 +20,7 @@ from clickprism.debias.losses import score, softmax_loss
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks, Float64
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class ObservationSettings:
             if not sizes or not all(isinstance(size, int | np.integer) and size >= least for size in sizes):
                 raise SettingError(name, sizes, f"name at least one size, whole numbers from {least}")
         counts = dict.fromkeys(("lists", "epochs", "patience"), "[1, inf)")
-        check_values(self, penalties="[0, inf)", held_out="(0, 1)", **counts)
+        check_fields(self, penalties="[0, inf)", held_out="(0, 1)", **counts)
         if not (self.penalties or self.curve):
             raise SettingError("penalties", self.penalties, "name at least one where the curve alone is not tried")
 
@@ -116,7 +116,7 @@ class Decoupling(Method):
     max_weight: float = 50.0
 
     def __post_init__(self) -> None:
-        check_values(self, first="(0, 1]", drop="[0, 1]", max_weight="[1, inf)")
+        check_fields(self, first="(0, 1]", drop="[0, 1]", max_weight="[1, inf)")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DecoupledLearner:
         """Return a learner with the observation that the log gives; a doubt about it is logged as a warning."""

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from clickprism.debias.base import LARGEST_LOG, SIMILAR, DocumentLearner, Method, at, dropped, spread, towered
 from clickprism.debias.losses import score, softmax_loss
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks
 
 TINY: Final = 1e-12  # under the root, whose slope at 0 is infinite
@@ -37,7 +37,7 @@ class _Preset(Method):
     drop: float = 0.1
 
     def __post_init__(self) -> None:
-        check_values(self, penalty="[0, inf)", drop="[0, 1]")
+        check_fields(self, penalty="[0, inf)", drop="[0, 1]")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> PublishedLearner:
         """Return a learner of which one output is the ranker."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from clickprism.debias.base import Method
 from clickprism.rankers.lambdamart import Boosting, LambdaMART
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Clicks
 
 
@@ -38,7 +38,7 @@ class PositionBias(Method):
     regularisation: float = 0.0
 
     def __post_init__(self) -> None:
-        check_values(self, regularisation="[0, inf)")
+        check_fields(self, regularisation="[0, inf)")
 
     def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting:
         """Return a group for each way in which a list was clicked."""

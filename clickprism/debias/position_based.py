@@ -12,7 +12,7 @@ from torch import nn
 
 from clickprism.debias.base import SIMILAR, Learner, Method
 from clickprism.debias.losses import by_position, count_loss, log_both, log_click, score, shown_at, skips, start_odds
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks, Float64
 
 LEAST = 1e-5
@@ -61,7 +61,7 @@ class RegressionEM(Method):
         return cls(form="drawn", step=0.05, centred=False)
 
     def __post_init__(self) -> None:
-        check_values(self, step="(0, 1]", start="(0, 1)")
+        check_fields(self, step="(0, 1]", start="(0, 1)")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> RegressionLearner:
         """Return a learner with one theta for each position of the log."""
@@ -149,7 +149,7 @@ class PositionAware(Method):
     start: float = 0.9
 
     def __post_init__(self) -> None:
-        check_values(self, observation_rate="(0, inf)", trust_rate="(0, inf)", start="(0, 1)")
+        check_fields(self, observation_rate="(0, inf)", trust_rate="(0, inf)", start="(0, 1)")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> PositionAwareLearner:
         """Return a learner with one number (with trust: two) for each position of the log."""

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from clickprism.errors import SettingError
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 
 MOST_CODES: Final = 2**24  # whole numbers up to here are exact in float32
 MOST_TOKENS: Final = 64
@@ -76,7 +76,7 @@ class Attention:
 
     def __post_init__(self) -> None:
         counts = ("heads", "width", "units", "pooled", "tokens", "hidden")
-        check_values(self, **dict.fromkeys(counts, "[1, inf)"), temperature="(0, inf)", categories=f"[1, {MOST_CODES}]")
+        check_fields(self, **dict.fromkeys(counts, "[1, inf)"), temperature="(0, inf)", categories=f"[1, {MOST_CODES}]")
         if self.context < 0 or (self.context and self.form != "paper"):
             raise SettingError("context", self.context, "be 0, or above it in the form paper")
         if self.form == "residual" and self.width % self.heads:

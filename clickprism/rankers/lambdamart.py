@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, final
 import numpy as np
 
 from clickprism.errors import DataError, MissingExtraError, SettingError, TrainingError
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Clicks, Float32, Float64, Int32, Int64
 
 Derivatives: TypeAlias = Callable[[Float64], tuple[Float64, Float64]]
@@ -239,8 +239,8 @@ class LambdaMART:
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("trees", "min_data_in_leaf", "truncation"), "[1, inf)")
-        check_values(self, **counts, leaves="[2, inf)", learning_rate="(0, 1]", feature_share="(0, 1]", floor="[0, 1]")
-        check_values(self, l2="[0, inf)", shrinkage="[0, inf)")
+        check_fields(self, **counts, leaves="[2, inf)", learning_rate="(0, 1]", feature_share="(0, 1]", floor="[0, 1]")
+        check_fields(self, l2="[0, inf)", shrinkage="[0, inf)")
 
     def train(
         self,

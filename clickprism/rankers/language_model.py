@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, final
 
 from clickprism.errors import DataError, MissingExtraError, SettingError
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,7 +56,7 @@ class CrossEncoder:
     def __post_init__(self) -> None:
         if not self.model:
             raise SettingError("model", self.model, f"be a folder, a name on the hub, or {MINILM}")
-        check_values(self, query_tokens="[1, inf)")
+        check_fields(self, query_tokens="[1, inf)")
         if self.tokens < self.query_tokens + 8:
             raise SettingError(
                 "tokens", self.tokens, f"leave room for a document beside {self.query_tokens} of a query"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from clickprism.errors import SettingError
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 
 ACTIVATIONS: Final = {"elu": nn.ELU, "relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
 
@@ -38,7 +38,7 @@ class MLP:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_values(self, hidden="[1, inf)", dropout="[0, 1)")
+        check_fields(self, hidden="[1, inf)", dropout="[0, 1)")
         if not self.hidden:
             raise SettingError("hidden", self.hidden, "name at least one layer")
 

@@ -80,7 +80,8 @@ class Layout:
             else:
                 passed = sequence + 1
         kinds = types[owner.index(0)], types[owner.index(1)]
-        return cls(*map(tuple, parts), kinds, padding)  # type: ignore[arg-type]
+        before, between, after = map(tuple, parts)
+        return cls(before, between, after, kinds, padding)
 
 
 @final

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from clickprism.debias.loop import Measured, Standing, Stopped
 from clickprism.errors import DataError
 from clickprism.model import Model
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 from clickprism.types import Float64, Lists
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TrainingSettings:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        check_values(
+        check_fields(
             self,
             **dict.fromkeys(("epochs", "batch_size", "evaluate_every", "checkpoint_every"), "[1, inf)"),
             **dict.fromkeys(("patience", "threads"), "[0, inf)"),
@@ -75,7 +75,7 @@ class FitSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_values(self, seed=f"[0, {2**32})")
+        check_fields(self, seed=f"[0, {2**32})")
 
 
 @dataclass(frozen=True)

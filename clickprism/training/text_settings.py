@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, final
 
 from clickprism.debias.loop import Stopped
-from clickprism.settings import check_values
+from clickprism.settings import check_fields
 
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
@@ -67,7 +67,7 @@ class TextFitSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_values(
+        check_fields(
             self,
             **dict.fromkeys(("batch_pairs", "batch_tokens", "validations"), f"[1, {LONGEST}]"),
             **dict.fromkeys(("epochs", "most_impressions", "patience", "threads"), "[0, inf)"),

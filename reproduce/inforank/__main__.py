@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -49,7 +50,8 @@ def plan_of(given: argparse.Namespace) -> Plan:
 
 def reproduce(plan: Plan, how: How) -> list[Row]:
     """Run what is not done yet, write summary.json, figures/ and report.html; return the rows of summary.json."""
-    runs, cost = plan.runs(), {"jobs": how.jobs, "log_seconds": LOG_SECONDS}
+    runs = plan.runs()
+    cost: dict[str, Any] = {"jobs": how.jobs, "log_seconds": LOG_SECONDS}
     if how.only_say:
         foresee(runs, how.out, **cost)
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import clickprism as cp
 from clickprism.data.items import item_frequency, items_across
@@ -79,7 +79,7 @@ def found_items(world: World, folder: Path | None, dataset: cp.Dataset) -> Items
     LETOR has ids too, but its queries share hardly a document: 4 % of those of the test part in fold 1 of MQ2008.
     """
     parts = [dataset.train.lists, dataset.test.lists]
-    by = "ids" if world.data == "adressa" else "features"
+    by: Literal["ids", "features"] = "ids" if world.data == "adressa" else "features"
     items: Items = keep(("items", *data_key(world, folder)), lambda: tuple(items_across(parts, by=by)))
     return items
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -46,11 +46,12 @@ def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Fi
     for ranker in results.plan.size.rankers:
         mine = [row for row in rows if row.ranker == ranker]
         what = f"{results.plan.data} data, {NAMES[ranker]}"
-        for name, text, draw in (
+        drawings: tuple[tuple[str, str, Callable[..., Figure]], ...] = (
             *((name, text, partial(by_user, lines=lines)) for name, text, lines in LINES),
             ("figure_4", "Figure 4: Delta-CI with and without the mutual information, by user model", dependence),
             ("claims", f"Differences in {LEADING} with 95 % intervals over draws", claimed),
-        ):
+        )
+        for name, text, draw in drawings:
             part = [row for row in mine if row.table.startswith(name.replace("_", " "))]
             if part:
                 drawn[f"{name}_{ranker}"] = f"{text} ({what})", draw(part)

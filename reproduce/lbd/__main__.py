@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -44,9 +45,10 @@ def parser() -> argparse.ArgumentParser:
 def plan_of(given: argparse.Namespace) -> Plan:
     """Return what was asked for, checked."""
     size, parts = changed(SIZES[size_name(given)], given), parts_of(given, PARTS)
-    for name in ("couplings", "maps"):
-        if text := getattr(given, name):
-            size = replace(size, **{name: _numbers(name, text)})
+    if given.couplings:
+        size = replace(size, couplings=_numbers("couplings", given.couplings))
+    if given.maps:
+        size = replace(size, maps=_numbers("maps", given.maps))
     size = replace(size, map_rankers=tuple(name for name in size.map_rankers if name in size.rankers))
     methods = words("methods", given.methods, list(CANDIDATES))
     if given.published:
@@ -76,7 +78,7 @@ def reproduce(plan: Plan, how: How) -> list[Row]:
     if plan.folder is not None and not all(done(run, how.out) for run in runs):
         for world in plan.worlds(0.0, plan.size.seeds[:1]):  # says what is missing or broken before anything is run
             load_raw(data_settings(world, plan.folder))
-    todo = {"out": how.out, "folder": plan.folder, "jobs": how.jobs}
+    todo: dict[str, Any] = {"out": how.out, "folder": plan.folder, "jobs": how.jobs}
     perform_all(plan.tuning(), **todo, what="tuning")
     plan = plan.tuned(how.out)
     perform_all(plan.runs(), **todo, what="runs")

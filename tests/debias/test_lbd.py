@@ -243,10 +243,10 @@ def test_weights_of_clicks_multiply_the_weights_of_the_method() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "must"),
     [
-        ("first", 0.0, r"be in \(0, 1\]"),
-        ("first", 1.1, r"be in \(0, 1\]"),
-        ("drop", -0.1, "be in"),
-        ("drop", math.nan, "be in"),
+        ("first", 0.0, "be above 0 and at most 1"),
+        ("first", 1.1, "be above 0 and at most 1"),
+        ("drop", -0.1, "be from 0 to 1"),
+        ("drop", math.nan, "be from 0 to 1"),
         ("max_weight", 0.5, "be at least 1"),
         ("max_weight", math.inf, "be at least 1"),
     ],

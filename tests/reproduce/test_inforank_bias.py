@@ -39,7 +39,7 @@ INITIAL = np.array([3.0, 2.0, 1.0])
 
 def curves(data: Dataset, scores: Any) -> dict[str, Curve]:
     trained, tested = items_across([data.train.lists, data.test.lists], by="ids")
-    about = {"dataset": data, "clicks": log(data), "initial": INITIAL, "length": 2, "top": None}
+    about: dict[str, Any] = {"dataset": data, "clicks": log(data), "initial": INITIAL, "length": 2, "top": None}
     return bias_curves(scores, items=(trained, tested), **about)
 
 
