@@ -1,7 +1,7 @@
 """Fit the approximation networks to the randomised first results of a log, and apply them to all its pairs.
 
 The engine joins clicks, imputations and click vectors. Only the pairs to learn from, or one batch of pairs, are held in
-memory.
+memory. The sessions of the log must be up to date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.features.partials import PAIR
 from clickprism.log.features.windows import end_of_log, windows
 from clickprism.log.schema import SNAPSHOT
-from clickprism.log.sessions import update_sessions
 from clickprism.relevance.approximation import Approximation, fit_approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors, empty_vector
@@ -64,12 +63,9 @@ class Losses:
 
 
 def compare_losses(slot: FirstSlot, values: Mapping[str, Float64], *, confidence: float = 0.95) -> Losses:
-    """Compare the losses of estimates on clicks on randomised first results, paired by query.
+    """Compare the losses of estimates, in (0, 1), on clicks on randomised first results, paired by query.
 
-    Args:
-        slot: The clicks.
-        values: Estimates of each pair by name, in (0, 1), [pairs]; the last one is compared with each other.
-        confidence: Confidence level of the intervals.
+    The last estimate is compared with each other one.
 
     >>> slot = FirstSlot.of(np.array(["q", "r"]), np.array(["a", "b"]), np.array([1, 0]), impressions=np.array([2, 2]))
     >>> found = compare_losses(slot, {"half": np.full(2, 0.5), "rate": np.array([0.5, 0.25])})
@@ -141,20 +137,12 @@ class ApproximationSummary:
         gains = self.losses.gains
         worse = [name for name, gain in gains.items() if gain[0] <= 0]
         unsure = [name for name, gain in gains.items() if gain[1] <= 0 < gain[0]]
+        names = " and ".join(f"the {name}{' part' * (name == 'affine')}" for name in worse or unsure)
         if worse:
-            return f"warning: the approximation is not better than {_alone(worse)} alone. Do not rank by it yet"
+            return f"warning: the approximation is not better than {names} alone. Do not rank by it yet"
         if unsure:
-            return f"note: the approximation is not significantly better than {_alone(unsure)} alone. Use more clicks"
+            return f"note: the approximation is not significantly better than {names} alone. Use more clicks"
         return None
-
-
-def _alone(names: list[str]) -> str:
-    """Return predictions as text.
-
-    >>> _alone(["imputation", "affine"])
-    'the imputation and the affine part'
-    """
-    return " and ".join(f"the {name}{' part' * (name == 'affine')}" for name in names)
 
 
 @final
@@ -206,7 +194,6 @@ def fit_log(
     settings: ApproximateSettings | None = None,
     examiner: Examiner | None = None,
     window_settings: WindowSettings | None = None,
-    refresh: bool = True,
 ) -> ApproximationSummary:
     """Fit the approximation networks to the randomised first results of a log, and save them.
 
@@ -219,12 +206,9 @@ def fit_log(
         settings: Settings of the networks.
         examiner: Examination model; without one, click vectors have no fields of examination.
         window_settings: Settings of the click vectors; by default those of the log.
-        refresh: Update the sessions first.
     """
     settings = ApproximateSettings() if settings is None else settings
     with store.lock(), store.staging():
-        if refresh:
-            update_sessions(store, engine)
         start, end = _span(store)
         if since is None:
             since = split_time(start, end)
@@ -264,24 +248,14 @@ def apply_log(
     as_of: datetime | None = None,
     examiner: Examiner | None = None,
     window_settings: WindowSettings | None = None,
-    refresh: bool = True,
 ) -> AppliedApproximation:
     """Estimate every pair of a log and of an imputation with fitted networks; write a Parquet file (`ESTIMATES`).
 
-    Args:
-        store: The log.
-        engine: Engine that runs the queries.
-        approximation: The networks.
-        out: File to write.
-        imputation: Parquet file of imputations (`IMPUTATION`).
-        as_of: Time of the click vectors; by default the end of the log.
-        examiner: Examination model, if there was one when the networks were fitted.
-        window_settings: Settings of the click vectors; by default those of the log.
-        refresh: Update the sessions first.
+    The click vectors are as of a time, by default the end of the log. The other arguments are those of `fit_log`.
     """
     with store.lock():
         time = _span(store)[1] if as_of is None else as_of
-        snapshot = windows(store, engine, time, examiner=examiner, settings=window_settings, refresh=refresh).snapshot
+        snapshot = windows(store, engine, time, examiner=examiner, settings=window_settings, refresh=False).snapshot
         known = engine.read([check_imputation(imputation)], IMPUTATION)
         columns = _columns(approximation.scale.fields, snapshot.fields)
         mean = float(engine.collect(known.aggregate(value=known.imputation.mean()))["value"][0].as_py() or 0.5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.relevance.pairs import FirstSlot, PairCounts, distinct_pairs, find_pairs
+from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs
 from clickprism.types import Bool, Float32, Float64, Int64, Text, check
 
 if TYPE_CHECKING:
@@ -56,11 +55,9 @@ class ClickVectors:
         check(self.x.ndim == 2, f"x must be a matrix, got {self.x.ndim} dimensions")
         pairs, width = self.x.shape
         check(len(self.fields) == width, f"x has {width} columns, but there are {len(self.fields)} fields")
-        check(self.empty.shape == (width,), f"empty must be [{width}], got {list(self.empty.shape)}")
         check(len(self.query_ids) == pairs, f"{pairs} vectors but {len(self.query_ids)} query ids")
         first, _ = distinct_pairs(self.query_ids, self.document_ids)
         check(len(first) == pairs, "each pair must have one click vector")
-        check(bool(np.isfinite(self.x).all()), "x must be finite")
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> ClickVectors:
@@ -71,33 +68,6 @@ class ClickVectors:
         ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id")]
         empty = empty_vector(snapshot)
         return cls(ids[0], ids[1], x.astype(np.float32), snapshot.fields, empty, as_of=snapshot.as_of)
-
-    @classmethod
-    def of_counts(
-        cls,
-        query_ids: Text,
-        document_ids: Text,
-        windows: Mapping[str, PairCounts],
-        *,
-        as_of: datetime | None = None,
-    ) -> ClickVectors:
-        """Return vectors of counts by window, such as {"week": ..., "month": ...}, in total and at each position.
-
-        >>> week = PairCounts(np.array([[3, 1]]), np.array([[2, 0]]))
-        >>> vectors = ClickVectors.of_counts(np.array(["q"]), np.array(["d"]), {"week": week})
-        >>> dict(zip(vectors.fields, vectors.x[0].tolist(), strict=True))["week.clicked@1"]
-        2.0
-        """
-        names: list[str] = []
-        columns: list[Float64] = []
-        for window, counts in windows.items():
-            for name in ("impressions", "clicked", "examination"):
-                sums = getattr(counts, name)
-                if sums is not None:
-                    names += [f"{window}.{name}", *(f"{window}.{name}@{k + 1}" for k in range(counts.positions))]
-                    columns += [sums.sum(axis=1, keepdims=True, dtype=np.float64), sums]
-        x = np.concatenate(columns, axis=1).astype(np.float32)
-        return cls(query_ids, document_ids, x, tuple(names), np.zeros(len(names), np.float32), as_of)
 
     def __len__(self) -> int:
         return len(self.x)

@@ -65,7 +65,7 @@ def test_uncertain_are_wide_intervals_and_little_evidence() -> None:
         ({"cuts": (0.5, 0.5)}, "cuts must be 1 to 4 numbers between 0 and 1, each above the one before"),
         ({"cuts": (0.1, 0.2, 0.3, 0.4, 0.5)}, "cuts must be 1 to 4 numbers"),
         ({"cuts": (1.0,)}, "cuts must be 1 to 4 numbers"),
-        ({"min_weight": -1.0}, "min_weight must be 0 or more"),
+        ({"min_weight": -1.0}, "min_weight must be at least 0"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], problem: str) -> None:
