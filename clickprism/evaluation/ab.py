@@ -67,20 +67,13 @@ class BucketSettings:
 @final
 @dataclass(frozen=True)
 class Bucket:
-    """The searches of one ranker.
+    """The searches of one ranker."""
 
-    Attributes:
-        ranker: Name of the ranker.
-        searches: Number of searches.
-        users: Number of users; a search without a user counts as one.
-        values: Value of each measure.
-        differences: Difference from the control, with the ends of its interval, by measure; empty for the control.
-    """
-
-    ranker: str
-    searches: int
-    users: int
-    values: dict[str, float]
+    ranker: str  # Name of the ranker
+    searches: int  # Number of searches
+    users: int  # Number of users; a search without a user counts as one
+    values: dict[str, float]  # Value of each measure
+    # Difference from the control, with the ends of its interval, by measure; empty for the control
     differences: dict[str, tuple[float, float, float]]
 
 

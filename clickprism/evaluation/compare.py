@@ -45,73 +45,42 @@ _LATEX = {
 @final
 @dataclass(frozen=True)
 class Row:
-    """One method under one measure; what concerns the baseline is None where there is none to compare with.
+    """One method under one measure; what concerns the baseline is None where there is none to compare with."""
 
-    Attributes:
-        method: its name.
-        measure: its name.
-        mean: over queries, each averaged over runs.
-        low: lower end of the mean's interval; NaN where fewer than two queries count.
-        high: upper end.
-        difference: mean minus the baseline's.
-        difference_low: lower end of the paired difference's interval.
-        difference_high: upper end.
-        p_value: of the paired test, uncorrected.
-        p_corrected: by Holm, over all methods compared under this measure.
-        verdict: "better" or "worse" than the baseline where that is significant, else "".
-        best: whether no method in competition has a better mean.
-    """
-
-    method: str
-    measure: str
-    mean: float
-    low: float
-    high: float
-    difference: float | None
-    difference_low: float | None
-    difference_high: float | None
-    p_value: float | None
-    p_corrected: float | None
-    verdict: Literal["better", "worse", ""]
-    best: bool
+    method: str  # Its name
+    measure: str  # Its name
+    mean: float  # Over queries, each averaged over runs
+    low: float  # Lower end of the mean's interval; NaN where fewer than two queries count
+    high: float  # Upper end
+    difference: float | None  # Mean minus the baseline's
+    difference_low: float | None  # Lower end of the paired difference's interval
+    difference_high: float | None  # Upper end
+    p_value: float | None  # Of the paired test, uncorrected
+    p_corrected: float | None  # By Holm, over all methods compared under this measure
+    verdict: Literal["better", "worse", ""]  # "better" or "worse" than the baseline where that is significant, else ""
+    best: bool  # Whether no method in competition has a better mean
 
 
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, and all that one must know to read them; `tables` renders it.
+    """All rows, and all that one must know to read them; `tables` renders it."""
 
-    Attributes:
-        rows: measure by measure, the methods in the order given.
-        queries: how many queries each measure counts.
-        dropped: how many queries each measure leaves out.
-        runs: how many evaluations (seeds, folds) each method has.
-        data: what was ranked.
-        seeds: of the runs.
-        baseline: the method that the others are compared with, if any.
-        reference: methods that are shown but cannot be the best, as they use the grades or the true observation.
-        empty: what queries without a relevant document count.
-        confidence: of the intervals; a difference is significant at 1 - confidence.
-        test: which paired test.
-        resamples: of the bootstrap.
-        seed: of the bootstrap and of the randomisation test.
-        remark: what else one must know of the numbers, a sentence without its full stop; empty for nothing.
-    """
-
-    rows: tuple[Row, ...]
-    queries: Mapping[str, int]
-    dropped: Mapping[str, int]
-    runs: Mapping[str, int]
-    data: str
-    seeds: tuple[int, ...]
-    baseline: str | None
+    rows: tuple[Row, ...]  # Measure by measure, the methods in the order given
+    queries: Mapping[str, int]  # How many queries each measure counts
+    dropped: Mapping[str, int]  # How many queries each measure leaves out
+    runs: Mapping[str, int]  # How many evaluations (seeds, folds) each method has
+    data: str  # What was ranked
+    seeds: tuple[int, ...]  # Of the runs
+    baseline: str | None  # The method that the others are compared with, if any
+    # Methods that are shown but cannot be the best, as they use the grades or the true observation
     reference: tuple[str, ...]
-    empty: Empty
-    confidence: float
-    test: Test
-    resamples: int
-    seed: int
-    remark: str = ""
+    empty: Empty  # What queries without a relevant document count
+    confidence: float  # Of the intervals; a difference is significant at 1 - confidence
+    test: Test  # Which paired test
+    resamples: int  # Of the bootstrap
+    seed: int  # Of the bootstrap and of the randomisation test
+    remark: str = ""  # What else one must know of the numbers, a sentence without its full stop; empty for nothing
 
     def __str__(self) -> str:
         """The table as plain text."""

@@ -17,22 +17,15 @@ TOP: Final = 0.2  # share of the items that count as the most exposed, or the mo
 @final
 @dataclass(frozen=True)
 class Concentration:
-    """What a ranking does with items, of which some were clicked more than others before.
+    """What a ranking does with items, of which some were clicked more than others before."""
 
-    Attributes:
-        gini: of the exposure of items, 0 if all have the same, near 1 if one has all.
-        top: the share of exposure of the 20% most exposed items.
-        popular: the share of exposure of the 20% items that were clicked most before, its mean over all orders of items
-            that were clicked alike; NaN where none was clicked.
-        mean: the mean popularity of what is exposed, each document weighted by its exposure; NaN as above.
-        correlation: of exposure with popularity within lists, given the grade (`given_grades`); NaN as above.
-    """
-
-    gini: float
-    top: float
+    gini: float  # Of the exposure of items, 0 if all have the same, near 1 if one has all
+    top: float  # The share of exposure of the 20% most exposed items
+    # The share of exposure of the 20% items that were clicked most before, its mean over all orders of items that were
+    # clicked alike; NaN where none was clicked
     popular: float
-    mean: float
-    correlation: float
+    mean: float  # The mean popularity of what is exposed, each document weighted by its exposure; NaN as above
+    correlation: float  # Of exposure with popularity within lists, given the grade (`given_grades`); NaN as above
 
 
 def concentration(

@@ -33,15 +33,10 @@ RESAMPLES: Final = 10_000
 @final
 @dataclass(frozen=True)
 class Draft(Generic[T]):
-    """A list that two rankers have drafted.
+    """A list that two rankers have drafted."""
 
-    Attributes:
-        documents: in the order in which they are shown.
-        teams: of each, who drafted it: 0 the first ranker, 1 the second.
-    """
-
-    documents: list[T]
-    teams: list[int]
+    documents: list[T]  # In the order in which they are shown
+    teams: list[int]  # Of each, who drafted it: 0 the first ranker, 1 the second
 
 
 def team_draft(first: Sequence[T], second: Sequence[T], *, request_id: str, length: int | None = None) -> Draft[T]:
@@ -124,31 +119,19 @@ def by_user(won: Int64, users: Int64) -> Int64:
 @final
 @dataclass(frozen=True)
 class Preference:
-    """Whether users prefer the second ranker to the first.
+    """Whether users prefer the second ranker to the first."""
 
-    Attributes:
-        good: Number of searches (or users) that the second ranker won.
-        same: Number of those that neither won.
-        bad: Number of those that the first ranker won.
-        delta_gsb: (good - bad) / (good + same + bad), ΔGSB of the doubly robust paper (§7.2), from -1 to 1.
-        interval: Bootstrap interval of `delta_gsb`, valid if the data is looked at once.
-        p_value: Two-sided sign test: the probability of wins at least this unequal if there is no preference.
-        better: The ranker that the sign test finds better: `second`, `first` or `none`.
-        sequential_interval: Interval that is valid however often the data is looked at; infinite for few searches.
-        decided_after: Number of searches after which the sequential interval excluded 0; None if it never did.
-        confidence: Confidence level of the intervals and the test.
-    """
-
-    good: int
-    same: int
-    bad: int
-    delta_gsb: float
-    interval: tuple[float, float]
-    p_value: float
-    better: Better
+    good: int  # Number of searches (or users) that the second ranker won
+    same: int  # Number of those that neither won
+    bad: int  # Number of those that the first ranker won
+    delta_gsb: float  # (good - bad) / (good + same + bad), ΔGSB of the doubly robust paper (§7.2), from -1 to 1
+    interval: tuple[float, float]  # Bootstrap interval of `delta_gsb`, valid if the data is looked at once
+    p_value: float  # Two-sided sign test: the probability of wins at least this unequal if there is no preference
+    better: Better  # The ranker that the sign test finds better: `second`, `first` or `none`
+    # Interval that is valid however often the data is looked at; infinite for few searches
     sequential_interval: tuple[float, float]
-    decided_after: int | None
-    confidence: float
+    decided_after: int | None  # Number of searches after which the sequential interval excluded 0; None if it never did
+    confidence: float  # Confidence level of the intervals and the test
 
 
 def preference(
@@ -234,23 +217,14 @@ class InterleavingSettings:
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Two rankers compared by the interleaved searches of a log.
+    """Two rankers compared by the interleaved searches of a log."""
 
-    Attributes:
-        rankers: The first and the second ranker.
-        searches: Number of searches that show documents of these two rankers.
-        other_searches: Number of interleaved searches of other pairs of rankers.
-        clicks: Clicks on documents of each ranker.
-        unit: What is won or lost: searches or users.
-        preference: Which ranker users prefer.
-    """
-
-    rankers: tuple[str, str]
-    searches: int
-    other_searches: int
-    clicks: tuple[int, int]
-    unit: Literal["search", "user"]
-    preference: Preference
+    rankers: tuple[str, str]  # The first and the second ranker
+    searches: int  # Number of searches that show documents of these two rankers
+    other_searches: int  # Number of interleaved searches of other pairs of rankers
+    clicks: tuple[int, int]  # Clicks on documents of each ranker
+    unit: Literal["search", "user"]  # What is won or lost: searches or users
+    preference: Preference  # Which ranker users prefer
 
     def tables(self) -> list[Table]:
         """Return the counts, the intervals and the conclusion."""
@@ -316,17 +290,11 @@ def sign_test(wins: int, losses: int) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class ConfidenceSequence:
-    """The mean after each observation, with ends between which the truth lies at all times together.
+    """The mean after each observation, with ends between which the truth lies at all times together."""
 
-    Attributes:
-        means: of the observations so far, [observations].
-        low: lower ends; minus infinity before the first look.
-        high: upper ends.
-    """
-
-    means: Float64
-    low: Float64
-    high: Float64
+    means: Float64  # Of the observations so far, [observations]
+    low: Float64  # Lower ends; minus infinity before the first look
+    high: Float64  # Upper ends
 
     def __len__(self) -> int:
         return len(self.means)

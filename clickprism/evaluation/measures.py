@@ -32,22 +32,16 @@ _NAME = re.compile(r"\s*(?P<kind>[A-Za-z]+)\s*(?:\((?P<inner>[^()]*)\))?\s*(?:@\
 class Measure:
     """A measure of one ranked list; `str` gives its name and `parse` reads it back.
 
-    Attributes:
-        kind: nDCG, DCG, ERR, MAP, MRR, P or ARP.
-        gain: what a document of grade y is worth to nDCG and DCG: "exp" for 2^y - 1, "lin" for y.
-        cutoff: how many documents count, from the top; None for all.
-        relevant: the least grade that MAP, MRR and P call relevant.
-        max_grade: the top of the grading scale for ERR; None for the highest grade of the data, which `evaluate`
-            then writes into the name.
-
     >>> str(Measure.parse("nDCG@10")), str(Measure.parse("MAP")), str(Measure.parse("ERR(max=4)@20"))
     ('nDCG(exp)@10', 'MAP(rel=1)', 'ERR(max=4)@20')
     """
 
-    kind: str
-    gain: Gain | None = None
-    cutoff: int | None = None
-    relevant: int | None = None
+    kind: str  # NDCG, DCG, ERR, MAP, MRR, P or ARP
+    gain: Gain | None = None  # What a document of grade y is worth to nDCG and DCG: "exp" for 2^y - 1, "lin" for y
+    cutoff: int | None = None  # How many documents count, from the top; None for all
+    relevant: int | None = None  # The least grade that MAP, MRR and P call relevant
+    # The top of the grading scale for ERR; None for the highest grade of the data, which `evaluate` then writes into
+    # the name
     max_grade: int | None = None
 
     def __post_init__(self) -> None:
@@ -104,19 +98,12 @@ class Measure:
 @final
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What one ranking is worth, query by query.
+    """What one ranking is worth, query by query."""
 
-    Attributes:
-        measures: what was measured.
-        values: one value a measure and query, NaN where the query does not count, [measures, queries].
-        query_ids: one a query.
-        empty: what queries without a relevant document count: "drop" (not at all), "zero" or "one".
-    """
-
-    measures: tuple[Measure, ...]
-    values: Float64
-    query_ids: Text
-    empty: Empty
+    measures: tuple[Measure, ...]  # What was measured
+    values: Float64  # One value a measure and query, NaN where the query does not count, [measures, queries]
+    query_ids: Text  # One a query
+    empty: Empty  # What queries without a relevant document count: "drop" (not at all), "zero" or "one"
 
     def named(self, measure: Measure | str) -> Measure:
         """The measure as it was evaluated: ERR without a scale finds the one whose scale came from the data."""

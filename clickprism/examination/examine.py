@@ -64,25 +64,15 @@ class Bin:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good estimates are on some rows.
+    """How good estimates are on some rows."""
 
-    Attributes:
-        rows: Number of rows.
-        positive: Share of positive rows.
-        auc: Probability that a positive has a higher estimate than a negative, ties count half; NaN without either.
-        log_loss: Mean of -log e over positives and -log(1 - e) over negatives, in nats.
-        entropy: Log loss of the best constant.
-        calibration_error: Mean of |mean estimate - share of positives| over rows, in ten bins of equal width.
-        bins: The bins that are not empty.
-    """
-
-    rows: int
-    positive: float
-    auc: float
-    log_loss: float
-    entropy: float
-    calibration_error: float
-    bins: tuple[Bin, ...]
+    rows: int  # Number of rows
+    positive: float  # Share of positive rows
+    auc: float  # Probability that a positive has a higher estimate than a negative, ties count half; NaN without either
+    log_loss: float  # Mean of -log e over positives and -log(1 - e) over negatives, in nats
+    entropy: float  # Log loss of the best constant
+    calibration_error: float  # Mean of |mean estimate - share of positives| over rows, in ten bins of equal width
+    bins: tuple[Bin, ...]  # The bins that are not empty
 
 
 @dataclass(frozen=True)
@@ -97,54 +87,33 @@ class Point:
 
 @dataclass(frozen=True)
 class AgainstTruth:
-    """Estimates compared with the true observation of simulated users, on all rows of held-out searches.
+    """Estimates compared with the true observation of simulated users, on all rows of held-out searches."""
 
-    Attributes:
-        quality: Quality with true observation as the label.
-        by_position: Share observed at each position.
-        below_anchor: Share observed below a click, by the position of the click.
-    """
-
-    quality: Quality
-    by_position: tuple[Point, ...]
-    below_anchor: Mapping[int, tuple[Point, ...]]
+    quality: Quality  # Quality with true observation as the label
+    by_position: tuple[Point, ...]  # Share observed at each position
+    below_anchor: Mapping[int, tuple[Point, ...]]  # Share observed below a click, by the position of the click
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What an examination model was trained on, and how good its estimates are.
+    """What an examination model was trained on, and how good its estimates are."""
 
-    Attributes:
-        file: JSON file of the model; None if it was not saved.
-        fingerprint: Fingerprint of the model.
-        days: Days that it was trained on.
-        settings: Settings of the model.
-        warning: Why the measures are rough, if few rows are held out.
-        counts: Number of session rows, and of positive, negative, between (the thresholds) and missing (no time) ones.
-        cells: Number of distinct rows of features and labels.
-        learned: Number of rows that the model was trained on.
-        quality: Quality on the labelled rows of held-out searches.
-        importance: Share of each feature in the gain of all splits.
-        by_position: Mean estimate at each position, over all rows (Figure 4 (a)).
-        labels: Share of positives among the labelled rows at each position.
-        below_anchor: Mean estimate below a click, by the position of the click (Figure 4 (b)).
-        truth: Comparison with true observation, if it is known.
-    """
-
-    file: Path | None
-    fingerprint: str
-    days: list[str]
-    settings: ExaminationSettings
-    warning: str | None
+    file: Path | None  # JSON file of the model; None if it was not saved
+    fingerprint: str  # Fingerprint of the model
+    days: list[str]  # Days that it was trained on
+    settings: ExaminationSettings  # Settings of the model
+    warning: str | None  # Why the measures are rough, if few rows are held out
+    # Number of session rows, and of positive, negative, between (the thresholds) and missing (no time) ones
     counts: Mapping[str, int]
-    cells: int
-    learned: int
-    quality: Quality
-    importance: Mapping[str, float]
-    by_position: tuple[Point, ...]
-    labels: tuple[Point, ...]
+    cells: int  # Number of distinct rows of features and labels
+    learned: int  # Number of rows that the model was trained on
+    quality: Quality  # Quality on the labelled rows of held-out searches
+    importance: Mapping[str, float]  # Share of each feature in the gain of all splits
+    by_position: tuple[Point, ...]  # Mean estimate at each position, over all rows (Figure 4 (a))
+    labels: tuple[Point, ...]  # Share of positives among the labelled rows at each position
+    # Mean estimate below a click, by the position of the click (Figure 4 (b))
     below_anchor: Mapping[int, tuple[Point, ...]]
-    truth: AgainstTruth | None
+    truth: AgainstTruth | None  # Comparison with true observation, if it is known
 
     def tables(self) -> list[Table]:
         """Return the display times, the quality, the calibration, the features, and the estimates by position."""

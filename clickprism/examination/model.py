@@ -165,18 +165,13 @@ def _count(rows: Any, schema: pa.Schema, settings: ExaminationSettings) -> Any:
 @final
 @dataclass(frozen=True)
 class ExaminationModel:
-    """Trees that estimate e_k = P(examined | behaviour of the user around position k) (§6.1.1).
+    """Trees that estimate e_k = P(examined | behaviour of the user around position k) (§6.1.1)."""
 
-    Attributes:
-        text: The trees in LightGBM's text format.
-        settings: Settings of the model.
-        sessions: Days that it was trained on, each with a fingerprint of its files.
-        quality: Measures on held-out searches, by name.
-    """
-
-    text: str
-    settings: ExaminationSettings
+    text: str  # The trees in LightGBM's text format
+    settings: ExaminationSettings  # Settings of the model
+    # Days that it was trained on, each with a fingerprint of its files
     sessions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Measures on held-out searches, by name
     quality: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property

@@ -47,18 +47,12 @@ EDGE: Final = 1e-6
 @final
 @dataclass(frozen=True)
 class Losses:
-    """Cross entropy of several estimates on clicks of held-out queries, by name.
+    """Cross entropy of several estimates on clicks of held-out queries, by name."""
 
-    Attributes:
-        queries: Number of queries.
-        impressions: Number of their impressions.
-        values: Mean loss per impression of each estimate; lower is better.
-        gains: How much lower the loss of the last estimate is than that of each other, with the ends of an interval.
-    """
-
-    queries: int
-    impressions: int
-    values: Mapping[str, float]
+    queries: int  # Number of queries
+    impressions: int  # Number of their impressions
+    values: Mapping[str, float]  # Mean loss per impression of each estimate; lower is better
+    # How much lower the loss of the last estimate is than that of each other, with the ends of an interval
     gains: Mapping[str, tuple[float, float, float]]
 
 
@@ -91,27 +85,16 @@ def compare_losses(slot: FirstSlot, values: Mapping[str, Float64], *, confidence
 @final
 @dataclass(frozen=True, kw_only=True)
 class ApproximationSummary:
-    """What the approximation network was fitted to, and how good it is.
+    """What the approximation network was fitted to, and how good it is."""
 
-    Attributes:
-        as_of: Time of the click vectors (UTC).
-        until: First-slot clicks are from before this time (UTC).
-        pairs: Number of pairs that it was fitted to.
-        impressions: Number of their impressions as randomised first results.
-        without_imputation: Number of pairs without an imputation; they get the mean imputation.
-        losses: Losses of another fit, on a fifth of the queries that it was not fitted to.
-        k: Number of impressions of a pair that its imputation is equivalent to.
-        folder: Folder of the networks.
-    """
-
-    as_of: datetime
-    until: datetime
-    pairs: int
-    impressions: int
-    without_imputation: int
-    losses: Losses
-    k: float
-    folder: Path
+    as_of: datetime  # Time of the click vectors (UTC)
+    until: datetime  # First-slot clicks are from before this time (UTC)
+    pairs: int  # Number of pairs that it was fitted to
+    impressions: int  # Number of their impressions as randomised first results
+    without_imputation: int  # Number of pairs without an imputation; they get the mean imputation
+    losses: Losses  # Losses of another fit, on a fifth of the queries that it was not fitted to
+    k: float  # Number of impressions of a pair that its imputation is equivalent to
+    folder: Path  # Folder of the networks
 
     def tables(self) -> list[Table]:
         """Return what it was fitted to, and the losses on held-out queries."""
@@ -148,20 +131,12 @@ class ApproximationSummary:
 @final
 @dataclass(frozen=True)
 class AppliedApproximation:
-    """The estimates of an approximation network, which are in a file.
+    """The estimates of an approximation network, which are in a file."""
 
-    Attributes:
-        as_of: Time of the click features (UTC).
-        pairs: Number of pairs in the file.
-        imputed_only: Number of pairs not shown in the month, or to too few users; their estimate is the imputation.
-        without_imputation: Number of pairs without an imputation; they get the mean imputation.
-        file: The file that was written.
-    """
-
-    as_of: datetime
-    pairs: int
-    imputed_only: int
-    without_imputation: int
+    as_of: datetime  # Time of the click features (UTC)
+    pairs: int  # Number of pairs in the file
+    imputed_only: int  # Number of pairs not shown in the month, or to too few users; their estimate is the imputation
+    without_imputation: int  # Number of pairs without an imputation; they get the mean imputation
     file: Path
 
     def tables(self) -> list[Table]:

@@ -72,16 +72,11 @@ class Certainty:
         rho(n) = 1 / (1 + prior + each n) + floor
 
     The clicks of a pair are then beta-binomial, and the likelihood of held-out clicks chooses the three numbers.
-
-    Attributes:
-        prior: Equivalent number of impressions at position 1 of a pair that was never shown.
-        each: Equivalent number of impressions at position 1 that an impression anywhere adds.
-        floor: 1 / the largest equivalent number of impressions.
     """
 
-    prior: float
-    each: float
-    floor: float
+    prior: float  # Equivalent number of impressions at position 1 of a pair that was never shown
+    each: float  # Equivalent number of impressions at position 1 that an impression anywhere adds
+    floor: float  # 1 / the largest equivalent number of impressions
 
     def __post_init__(self) -> None:
         check_fields(self, prior=(1e-12, 1e12), each=(1e-12, 1e12), floor=(1e-12, 1e12))
@@ -130,21 +125,13 @@ class Certainty:
 @final
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """An approximated estimate and its parts, to explain it; all [pairs].
+    """An approximated estimate and its parts, to explain it; all [pairs]."""
 
-    Attributes:
-        estimate: Estimate of c_1.
-        affine: Estimate from the click vector alone.
-        trade_off: How much of the imputation is added, from -1 to 1.
-        imputed: The imputation.
-        spread: Standard deviation of the estimate over the networks.
-    """
-
-    estimate: Float64
-    affine: Float64
-    trade_off: Float64
-    imputed: Float64
-    spread: Float64
+    estimate: Float64  # Estimate of c_1
+    affine: Float64  # Estimate from the click vector alone
+    trade_off: Float64  # How much of the imputation is added, from -1 to 1
+    imputed: Float64  # The imputation
+    spread: Float64  # Standard deviation of the estimate over the networks
 
 
 @final

@@ -33,23 +33,14 @@ LARGEST: Final = 8.0
 @final
 @dataclass(frozen=True, eq=False)
 class ClickVectors:
-    """The click vector of each pair, as of one time.
+    """The click vector of each pair, as of one time."""
 
-    Attributes:
-        query_ids: Query id of each pair.
-        document_ids: Document id of each pair.
-        x: Sums, described in `clickprism.log.schema`, [pairs, L].
-        fields: Names of the L entries, such as "month.clicked@3".
-        empty: Vector of a pair that was never shown, [L]: 0, and the length of the window for the age of a click.
-        as_of: Time of the vectors (UTC): x contains nothing later. None if unknown.
-    """
-
-    query_ids: Text
-    document_ids: Text
-    x: Float32
-    fields: tuple[str, ...]
-    empty: Float32
-    as_of: datetime | None = None
+    query_ids: Text  # Query id of each pair
+    document_ids: Text  # Document id of each pair
+    x: Float32  # Sums, described in `clickprism.log.schema`, [pairs, L]
+    fields: tuple[str, ...]  # Names of the L entries, such as "month.clicked@3"
+    empty: Float32  # Vector of a pair that was never shown, [L]: 0, and the length of the window for the age of a click
+    as_of: datetime | None = None  # Time of the vectors (UTC): x contains nothing later. None if unknown
 
     def __post_init__(self) -> None:
         check(self.x.ndim == 2, f"x must be a matrix, got {self.x.ndim} dimensions")
@@ -135,20 +126,13 @@ class VectorScale:
 
     A raw scale (`fit_raw`) has the fields themselves as inputs, standardised and not limited: a linear map, which the
     first layer of a network can undo. Without it counts of thousands saturate tanh.
-
-    Attributes:
-        fields: Fields of the vectors.
-        empty: Vector of a pair that was never shown, [L].
-        rates: Click rate of the training pairs for each field of impressions at a position, else 0, [L].
-        mean: Mean of each input over the training pairs, [inputs].
-        factor: 1 / deviation; 0 for a constant input, [inputs].
     """
 
-    fields: tuple[str, ...]
-    empty: Float64
-    rates: Float64
-    mean: Float64
-    factor: Float64
+    fields: tuple[str, ...]  # Fields of the vectors
+    empty: Float64  # Vector of a pair that was never shown, [L]
+    rates: Float64  # Click rate of the training pairs for each field of impressions at a position, else 0, [L]
+    mean: Float64  # Mean of each input over the training pairs, [inputs]
+    factor: Float64  # 1 / deviation; 0 for a constant input, [inputs]
 
     def __post_init__(self) -> None:
         width = len(self.fields)

@@ -79,21 +79,13 @@ IDENTIFIED: Final = {
 @final
 @dataclass(frozen=True, eq=False)
 class ModelSummary:
-    """What the output of `estimate` says about the model of the log.
+    """What the output of `estimate` says about the model of the log."""
 
-    Attributes:
-        curve: Observation at each position relative to position 1, as `clickprism bias position` prints it.
-        strength: Prior strength, in impressions at position 1.
-        fits: Whether the model fits the log.
-        feedback: Whether the engine reacts to clicks.
-        warnings: What may be wrong with the estimates, a sentence each.
-    """
-
-    curve: Curve
-    strength: float
-    fits: bool
-    feedback: Verdict
-    warnings: tuple[str, ...]
+    curve: Curve  # Observation at each position relative to position 1, as `clickprism bias position` prints it
+    strength: float  # Prior strength, in impressions at position 1
+    fits: bool  # Whether the model fits the log
+    feedback: Verdict  # Whether the engine reacts to clicks
+    warnings: tuple[str, ...]  # What may be wrong with the estimates, a sentence each
 
     @classmethod
     def of(cls, model: LogModel) -> ModelSummary:
@@ -129,32 +121,19 @@ def _span(positions: list[int]) -> str:
 @final
 @dataclass(frozen=True)
 class LogEstimates:
-    """The estimates of a log, which are in a file.
+    """The estimates of a log, which are in a file."""
 
-    Attributes:
-        pairs: Number of pairs in the file.
-        sources: Number of pairs by what most of their estimate comes from (`SOURCES`).
-        imputed_only: Number of pairs without an impression that counts.
-        suppressed: Number of pairs that are excluded, since fewer than min_users users saw them.
-        below: Number of impressions below the last position that is used.
-        without_imputation: Number of pairs without an imputation; they get the mean imputation of the shown pairs.
-        estimator: Name of the estimator.
-        parameters: Click parameters of the positions.
-        model: What the model of the log says; None if none was fitted.
-        file: The file that was written.
-        beta_1: Click probability of an irrelevant first result that doubly_robust assumed; None for others.
-    """
-
-    pairs: int
-    sources: dict[str, int]
-    imputed_only: int
-    suppressed: int
-    below: int
-    without_imputation: int
+    pairs: int  # Number of pairs in the file
+    sources: dict[str, int]  # Number of pairs by what most of their estimate comes from (`SOURCES`)
+    imputed_only: int  # Number of pairs without an impression that counts
+    suppressed: int  # Number of pairs that are excluded, since fewer than min_users users saw them
+    below: int  # Number of impressions below the last position that is used
+    without_imputation: int  # Number of pairs without an imputation; they get the mean imputation of the shown pairs
     estimator: str
-    parameters: ClickParameters
-    model: ModelSummary | None
+    parameters: ClickParameters  # Click parameters of the positions
+    model: ModelSummary | None  # What the model of the log says; None if none was fitted
     file: Path
+    # Click probability of an irrelevant first result that doubly_robust assumed; None for others
     beta_1: float | None = None
 
     @classmethod
@@ -529,20 +508,14 @@ def times_value(estimates: Estimates, value: ClickValue, rows: Int64, confidence
 @final
 @dataclass(frozen=True, eq=False)
 class FittedLog:
-    """The model of an ingested log.
-
-    Attributes:
-        model: The model.
-        sums: What it was fitted to.
-        texts: query_id and query, the text of each query.
-        imputed: Imputation of each pair of the log, nan if it has none, [pairs]; None without an imputation.
-        unshown: query_id, document_id and imputation of the pairs that were never shown; None without an imputation.
-    """
+    """The model of an ingested log."""
 
     model: LogModel
-    sums: LogSums
-    texts: pa.Table
+    sums: LogSums  # What it was fitted to
+    texts: pa.Table  # Query_id and query, the text of each query
+    # Imputation of each pair of the log, nan if it has none, [pairs]; None without an imputation
     imputed: Float64 | None = None
+    # Query_id, document_id and imputation of the pairs that were never shown; None without an imputation
     unshown: pa.Table | None = None
 
 
@@ -601,15 +574,10 @@ def _matched(pairs: pa.Table, given: pa.Table) -> tuple[Float64, pa.Table]:
 @final
 @dataclass(frozen=True)
 class PriorOfImputation:
-    """Relevance of pairs that were never shown: c_1 ~ Beta(k m, k (1 - m)), m = the calibrated imputation.
+    """Relevance of pairs that were never shown: c_1 ~ Beta(k m, k (1 - m)), m = the calibrated imputation."""
 
-    Attributes:
-        calibration: Log-odds of m by the log-odds of the imputation.
-        k: Strength, by how much the relevance of shown pairs differs from m.
-    """
-
-    calibration: Calibration
-    k: float
+    calibration: Calibration  # Log-odds of m by the log-odds of the imputation
+    k: float  # Strength, by how much the relevance of shown pairs differs from m
 
     @classmethod
     def of(cls, imputed: Float64, shown: Estimates) -> PriorOfImputation:

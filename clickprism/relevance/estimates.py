@@ -55,26 +55,18 @@ def source_of(weight: Float64) -> Int32:
 @final
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Relevance of each pair as c_1, its click probability at position 1; all [pairs].
+    """Relevance of each pair as c_1, its click probability at position 1; all [pairs]."""
 
-    Attributes:
-        values: The estimates; nan if nothing is known.
-        lower: Lower ends of the intervals; 0 if nothing is known.
-        upper: Upper ends; 1 if nothing is known.
-        variance: Variance of the estimate, computed at the middle of its interval, since at the estimate itself it
-            would be 0 for every pair without clicks; nan if nothing is known.
-        weight: Number of impressions at position 1 that the clicks of the pair are equivalent to; 0 without any.
-        imputed_only: Whether the estimate does not use clicks of the pair.
-        source: What most of the estimate comes from, as an index of `SOURCES`; by default "clicks" if the weight is
-            above 0, else "imputation".
-    """
-
-    values: Float64
-    lower: Float64
-    upper: Float64
+    values: Float64  # The estimates; nan if nothing is known
+    lower: Float64  # Lower ends of the intervals; 0 if nothing is known
+    upper: Float64  # Upper ends; 1 if nothing is known
+    # Variance of the estimate, computed at the middle of its interval, since at the estimate itself it would be 0 for
+    # every pair without clicks; nan if nothing is known
     variance: Float64
-    weight: Float64
-    imputed_only: Bool
+    weight: Float64  # Number of impressions at position 1 that the clicks of the pair are equivalent to; 0 without any
+    imputed_only: Bool  # Whether the estimate does not use clicks of the pair
+    # What most of the estimate comes from, as an index of `SOURCES`; by default "clicks" if the weight is above 0, else
+    # "imputation"
     source: Int32 = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def __post_init__(self) -> None:
@@ -173,10 +165,11 @@ def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
     except (OSError, pa.ArrowInvalid, DataError) as error:
         raise DataError(f"does not hold estimates: {error}", file=path, remedy=_REMEDY) from None
     numbers = [table[name].to_numpy().astype(np.float64) for name in ESTIMATES.names[2:7]]
-    _, lower, upper, _, weight = numbers
+    values, lower, upper, variance, weight = numbers
+    imputed_only = table["imputed_only"].to_numpy().astype(np.bool_)
     known = pc.index_in(table["source"].combine_chunks(), value_set=pa.array(SOURCES))
     source = pc.coalesce(known, pa.array(source_of(weight))).to_numpy(zero_copy_only=False).astype(np.int32)
-    estimates = Estimates(*numbers, table["imputed_only"].to_numpy().astype(np.bool_), source)
+    estimates = Estimates(values, lower, upper, variance, weight, imputed_only, source)
     if not ((lower >= -1e-9) & (upper <= 1 + 1e-9) & (lower <= upper) & (weight >= 0)).all():
         raise DataError("has an interval that is not within 0 and 1", file=path, remedy=_REMEDY)
     queries, documents = (_changes(table[name]) for name in PAIR)

@@ -119,21 +119,16 @@ def normal_quantile(confidence: float) -> float:
 class Score:
     """T(y) = total - scale y of each pair, and its variance V(y).
 
-    Attributes:
-        total: [pairs].
-        scale: Above 0 for pairs with impressions, [pairs].
-        spread: Coefficients of V from y^0 to y^2, [pairs, 3].
-        added: Coefficients of the part of V that an examination model adds, y^0 and y^1, [pairs, 2]; None without one.
-
     >>> parameters = ClickParameters(np.array([1.0]), np.array([0.0]))
     >>> score = click_score(PairCounts(np.array([[30]]), np.array([[3]])), parameters)
     >>> [end.round(4).tolist() for end in score.interval(0.95)]  # Wilson's for 3 of 30
     [[0.0346], [0.2562]]
     """
 
-    total: Float64
-    scale: Float64
-    spread: Float64
+    total: Float64  # [pairs]
+    scale: Float64  # Above 0 for pairs with impressions, [pairs]
+    spread: Float64  # Coefficients of V from y^0 to y^2, [pairs, 3]
+    # Coefficients of the part of V that an examination model adds, y^0 and y^1, [pairs, 2]; None without one
     added: Float64 | None = None
 
     def variance(self, y: Float64) -> Float64:
@@ -282,13 +277,6 @@ class DoublyRobust(Estimator):
     The variance needs `examination_clicked` and `examination_squared` of the counts. Without them it is an upper bound
     for every e that is not negatively correlated with clicks.
 
-    Attributes:
-        confidence: Confidence level of the intervals.
-        beta_1: Assumed click probability, at position 1, of a document that is not relevant at all.
-        theta: Mean of e at each position; None learns it, and the following two, from the log.
-        theta_clicked: Mean of e of clicked impressions.
-        theta_squared: Mean of e^2.
-
     >>> parameters = ClickParameters(np.array([1.0]), np.array([0.0]))
     >>> counts = PairCounts(np.array([[4], [0]]), np.array([[1], [0]]), np.array([[2.5], [0.0]]))
     >>> found = DoublyRobust(theta=(0.5,)).estimate(counts, parameters, np.array([0.6, 0.3]))
@@ -298,11 +286,12 @@ class DoublyRobust(Estimator):
 
     name: ClassVar[str] = "doubly_robust"
 
-    confidence: float = 0.95
-    beta_1: float = 0.0
+    confidence: float = 0.95  # Confidence level of the intervals
+    beta_1: float = 0.0  # Assumed click probability, at position 1, of a document that is not relevant at all
+    # Mean of e at each position; None learns it, and the following two, from the log
     theta: tuple[float, ...] | None = None
-    theta_clicked: tuple[float, ...] | None = None
-    theta_squared: tuple[float, ...] | None = None
+    theta_clicked: tuple[float, ...] | None = None  # Mean of e of clicked impressions
+    theta_squared: tuple[float, ...] | None = None  # Mean of e^2
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta_1 < 1:

@@ -111,17 +111,11 @@ def pairs_of(
 @final
 @dataclass(frozen=True, eq=False)
 class FeatureImputation:
-    """Any ranker on the features of pairs, its scores calibrated by clicks on randomised first results.
+    """Any ranker on the features of pairs, its scores calibrated by clicks on randomised first results."""
 
-    Attributes:
-        model: A ranker, trained by any method.
-        lists: Features of every pair to impute, with document ids.
-        calibration: From scores to log odds.
-    """
-
-    model: Model
-    lists: Lists
-    calibration: Calibration
+    model: Model  # A ranker, trained by any method
+    lists: Lists  # Features of every pair to impute, with document ids
+    calibration: Calibration  # From scores to log odds
 
     @classmethod
     def fit(cls, model: Model, lists: Lists, slot: FirstSlot) -> FeatureImputation:
@@ -191,30 +185,20 @@ def _check_kind(about: dict[str, Any], kind: str, folder: Path) -> None:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ImputationSummary:
-    """What an imputation was fitted to, and how good it is.
+    """What an imputation was fitted to, and how good it is."""
 
-    Attributes:
-        kind: What it reads: texts or features.
-        pairs: Number of pairs with randomised first results.
-        impressions: Number of impressions of these pairs as randomised first results.
-        clicks: Number of clicks on them.
-        best: Epoch of the ranker, or step of the language model, that was kept; None if only a scale was fitted.
-        stopped: Why training ended: all epochs, patience, or interrupted; None if there was none.
-        losses: Losses on queries that were used for nothing else: of the imputation (best), of the untrained language
-            model (untrained) and of the click rate (constant); nan without such queries.
-        without_features: Number of pairs without features, which were not used.
-        folder: The folder that was written, if any.
-    """
-
-    kind: Literal["text", "features"]
-    pairs: int
-    impressions: int
-    clicks: int
+    kind: Literal["text", "features"]  # What it reads: texts or features
+    pairs: int  # Number of pairs with randomised first results
+    impressions: int  # Number of impressions of these pairs as randomised first results
+    clicks: int  # Number of clicks on them
+    # Epoch of the ranker, or step of the language model, that was kept; None if only a scale was fitted
     best: int | None
-    stopped: str | None
+    stopped: str | None  # Why training ended: all epochs, patience, or interrupted; None if there was none
+    # Losses on queries that were used for nothing else: of the imputation (best), of the untrained language model
+    # (untrained) and of the click rate (constant); nan without such queries
     losses: dict[str, float]
-    without_features: int = 0
-    folder: Path | None = None
+    without_features: int = 0  # Number of pairs without features, which were not used
+    folder: Path | None = None  # The folder that was written, if any
 
     @classmethod
     def of(cls, kind: Literal["text", "features"], slot: FirstSlot, **values: Any) -> ImputationSummary:
@@ -519,9 +503,15 @@ class Source:
         """Fit an imputation to clicks on randomised first results."""
         if isinstance(self._read, Lists):
             return fit_features(slot, self._read, settings=self.settings.feature, model=self._model)
-        text, messages = self.settings.text, {"note": self.note, "progress": self.progress}
+        text = self.settings.text
         fitted, summary = fit_imputation(
-            slot, *self._read, encoder=text.encoder, settings=text.fit, known=self._prior, **messages
+            slot,
+            *self._read,
+            encoder=text.encoder,
+            settings=text.fit,
+            known=self._prior,
+            note=self.note,
+            progress=self.progress,
         )
         self._prior = fitted.network.prior
         return fitted, summary

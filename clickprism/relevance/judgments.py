@@ -60,44 +60,26 @@ class JudgmentSettings:
 @final
 @dataclass(frozen=True, eq=False)
 class Judgments:
-    """Grades of pairs.
+    """Grades of pairs."""
 
-    Attributes:
-        grades: Grades from 0; -1 for a pair without an estimate, [pairs].
-        uncertain: Whether the grade is uncertain, [pairs].
-        cuts: Click probability at position 1 at which grade 1, 2, ... starts, [cuts].
-    """
-
-    grades: Int32
-    uncertain: Bool
-    cuts: Float64
+    grades: Int32  # Grades from 0; -1 for a pair without an estimate, [pairs]
+    uncertain: Bool  # Whether the grade is uncertain, [pairs]
+    cuts: Float64  # Click probability at position 1 at which grade 1, 2, ... starts, [cuts]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class JudgmentSummary:
-    """What a judgment list contains.
+    """What a judgment list contains."""
 
-    Attributes:
-        judged: Number of pairs with a grade.
-        uncertain: Number of them whose grade is uncertain.
-        grades: Number of pairs of each grade.
-        uncertain_grades: Number of uncertain pairs of each grade.
-        cuts: Click probability at position 1 at which each grade above 0 starts.
-        sources: Number of pairs by what most of their estimate comes from.
-        suppressed: Number of pairs that are not in the list, since too few users saw them (privacy).
-        without_estimate: Number of pairs of the file without an estimate, which are not in the list.
-        file: The file that was written.
-    """
-
-    judged: int
-    uncertain: int
-    grades: dict[str, int]
-    uncertain_grades: dict[str, int]
-    cuts: Float64
-    sources: dict[str, int]
-    suppressed: int
-    without_estimate: int
+    judged: int  # Number of pairs with a grade
+    uncertain: int  # Number of them whose grade is uncertain
+    grades: dict[str, int]  # Number of pairs of each grade
+    uncertain_grades: dict[str, int]  # Number of uncertain pairs of each grade
+    cuts: Float64  # Click probability at position 1 at which each grade above 0 starts
+    sources: dict[str, int]  # Number of pairs by what most of their estimate comes from
+    suppressed: int  # Number of pairs that are not in the list, since too few users saw them (privacy)
+    without_estimate: int  # Number of pairs of the file without an estimate, which are not in the list
     file: Path
 
     def tables(self) -> list[Table]:

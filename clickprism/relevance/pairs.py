@@ -59,23 +59,16 @@ class PairCounts:
     An impression has a click c (0 or 1). If the log has an examination model, an impression also has e, the estimated
     probability that it was observed.
 
-    Attributes:
-        impressions: Number of impressions.
-        clicked: Sum of c.
-        examination: Sum of e, or None.
-        examination_clicked: Sum of e c, or None.
-        examination_squared: Sum of e^2, or None.
-
     >>> day = PairCounts(np.array([[3, 0], [1, 2]]), np.array([[2, 0], [0, 1]]))
     >>> day.shown.tolist(), day.total().clicked.tolist()
     ([3, 3], [[2, 1]])
     """
 
-    impressions: Int64
-    clicked: Int64
-    examination: Float64 | None = None
-    examination_clicked: Float64 | None = None
-    examination_squared: Float64 | None = None
+    impressions: Int64  # Number of impressions
+    clicked: Int64  # Sum of c
+    examination: Float64 | None = None  # Sum of e, or None
+    examination_clicked: Float64 | None = None  # Sum of e c, or None
+    examination_squared: Float64 | None = None  # Sum of e^2, or None
 
     def __post_init__(self) -> None:
         shape = self.impressions.shape
@@ -117,31 +110,26 @@ class PairCounts:
 
     def select(self, pairs: Int64 | Bool | slice) -> PairCounts:
         """Return the counts of some pairs, in this order."""
-        return PairCounts(*(None if sums is None else sums[pairs] for sums in self.sums))
+        selected: list[Any] = [None if sums is None else sums[pairs] for sums in self.sums]
+        return PairCounts(*selected)
 
     def total(self) -> PairCounts:
         """Return the sums over all pairs, as the counts of one pair, [1, positions]."""
-        return PairCounts(*(None if sums is None else sums.sum(axis=0, keepdims=True) for sums in self.sums))
+        totals: list[Any] = [None if sums is None else sums.sum(axis=0, keepdims=True) for sums in self.sums]
+        return PairCounts(*totals)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class FirstSlot:
-    """Clicks on randomised first results: they measure c_1 without position bias. Each pair occurs once.
+    """Clicks on randomised first results: they measure c_1 without position bias. Each pair occurs once."""
 
-    Attributes:
-        query_ids: Query id of each pair.
-        document_ids: Document id of each pair.
-        clicks: Number of clicked impressions, [pairs].
-        impressions: Number of impressions as randomised first result, [pairs].
-        since: Time of the first impression or earlier (UTC); None if unknown. Models that predict these clicks must not
-            have seen them: see `ClickVectors.before`.
-    """
-
-    query_ids: Text
-    document_ids: Text
-    clicks: Int64
-    impressions: Int64
+    query_ids: Text  # Query id of each pair
+    document_ids: Text  # Document id of each pair
+    clicks: Int64  # Number of clicked impressions, [pairs]
+    impressions: Int64  # Number of impressions as randomised first result, [pairs]
+    # Time of the first impression or earlier (UTC); None if unknown. Models that predict these clicks must not have
+    # seen them: see `ClickVectors.before`
     since: datetime | None = None
 
     def __post_init__(self) -> None:
@@ -167,10 +155,11 @@ class FirstSlot:
         (['a', 'b'], [0, 1], [1, 2])
         """
         first, pair = distinct_pairs(query_ids, document_ids)
-        sums = np.zeros((2, len(first)), np.int64)
-        np.add.at(sums[0], pair, np.asarray(clicks, dtype=np.int64))
-        np.add.at(sums[1], pair, 1 if impressions is None else impressions)
-        return cls(*(each[sums[1] > 0] for each in (query_ids[first], document_ids[first], *sums)), since=since)
+        clicked, shown = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+        np.add.at(clicked, pair, np.asarray(clicks, dtype=np.int64))
+        np.add.at(shown, pair, 1 if impressions is None else impressions)
+        kept = shown > 0
+        return cls(query_ids[first][kept], document_ids[first][kept], clicked[kept], shown[kept], since)
 
     def __len__(self) -> int:
         return len(self.impressions)
@@ -185,8 +174,9 @@ class FirstSlot:
 
     def take(self, pairs: Int64 | Bool) -> FirstSlot:
         """Return some pairs, in this order."""
-        columns = self.query_ids, self.document_ids, self.clicks, self.impressions
-        return FirstSlot(*(each[pairs] for each in columns), since=self.since)
+        return FirstSlot(
+            self.query_ids[pairs], self.document_ids[pairs], self.clicks[pairs], self.impressions[pairs], self.since
+        )
 
 
 def read_first_slot(store: LogStore, *, since: datetime | None = None, until: datetime | None = None) -> FirstSlot:
@@ -209,4 +199,4 @@ def read_first_slot(store: LogStore, *, since: datetime | None = None, until: da
         raise UnsupportedError("has no randomised first result", file=store.folder, remedy=RANDOMISE)
     ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in PAIR]
     clicks, impressions = (table[name].to_numpy().astype(np.int64) for name in COUNTS)
-    return FirstSlot.of(*ids, clicks, impressions=impressions, since=since)
+    return FirstSlot.of(ids[0], ids[1], clicks, impressions=impressions, since=since)

@@ -53,25 +53,17 @@ class ExplorationSettings:
 @final
 @dataclass(frozen=True)
 class Exploration:
-    """What randomised first results cost in clicks, compared with other first results of the same queries.
+    """What randomised first results cost in clicks, compared with other first results of the same queries."""
 
-    Attributes:
-        searches: Number of searches.
-        randomised: Share of them with a randomised first result.
-        click_rate: Click rate of the other first results, weighted as the randomised ones.
-        randomised_click_rate: Click rate of randomised first results.
-        lost_per_1000_randomised: Clicks lost per 1,000 searches with a randomised first result, and the ends of the
-            interval; below 0, randomisation may have gained clicks.
-        share: Share of the searches that the following cost is for.
-        lost_per_1000_searches: Clicks lost per 1,000 searches at this share, and the ends of the interval.
-    """
-
-    searches: int
-    randomised: float
-    click_rate: float
-    randomised_click_rate: float
+    searches: int  # Number of searches
+    randomised: float  # Share of them with a randomised first result
+    click_rate: float  # Click rate of the other first results, weighted as the randomised ones
+    randomised_click_rate: float  # Click rate of randomised first results
+    # Clicks lost per 1,000 searches with a randomised first result, and the ends of the interval; below 0,
+    # randomisation may have gained clicks
     lost_per_1000_randomised: tuple[float, float, float]
-    share: float
+    share: float  # Share of the searches that the following cost is for
+    # Clicks lost per 1,000 searches at this share, and the ends of the interval
     lost_per_1000_searches: tuple[float, float, float]
 
     def tables(self) -> list[Table]:

@@ -34,34 +34,22 @@ class Parts:
     """An estimate and what it consists of.
 
     *Affected clicks* are the clicks per session of the log at each position where the new ranking has a document.
-
-    Attributes:
-        per_query: Clicks of a session of each query; the mean over sessions is the estimate, [queries].
-        per_list: How much each session of a ranked list changes the estimate of its query, [ranked lists].
-        model_variance: Variance of the estimate by the clicks that the model is based on, given the queries.
-        curve_variance: Variance of the estimate by the uncertainty of the curve.
-        below: How much lower the value may be because of what was never shown.
-        above: How much higher.
-        missing: Share of the affected clicks on what was never shown, or was clipped.
-        modelled: Share of the affected clicks that the model predicts.
-        unlinked: Share of the affected clicks that the model predicts by comparing positions that no document links.
-        clipped: Share of the affected clicks whose weight was clipped.
-        effective: Effective number of sessions, (sum of weights)^2 / sum of squared weights.
-        misfit: By what share of the value the model would be too low, judged by documents that the log moved as the
-            new ranking does, and the standard error.
     """
 
-    per_query: Float64
-    per_list: Float64
-    model_variance: float
-    curve_variance: float
-    below: float
-    above: float
-    missing: float
-    modelled: float
+    per_query: Float64  # Clicks of a session of each query; the mean over sessions is the estimate, [queries]
+    per_list: Float64  # How much each session of a ranked list changes the estimate of its query, [ranked lists]
+    model_variance: float  # Variance of the estimate by the clicks that the model is based on, given the queries
+    curve_variance: float  # Variance of the estimate by the uncertainty of the curve
+    below: float  # How much lower the value may be because of what was never shown
+    above: float  # How much higher
+    missing: float  # Share of the affected clicks on what was never shown, or was clipped
+    modelled: float  # Share of the affected clicks that the model predicts
+    # Share of the affected clicks that the model predicts by comparing positions that no document links
     unlinked: float
-    clipped: float
-    effective: float
+    clipped: float  # Share of the affected clicks whose weight was clipped
+    effective: float  # Effective number of sessions, (sum of weights)^2 / sum of squared weights
+    # By what share of the value the model would be too low, judged by documents that the log moved as the new ranking
+    # does, and the standard error
     misfit: tuple[float, float]
 
 

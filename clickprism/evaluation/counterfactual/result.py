@@ -123,29 +123,17 @@ class Range:
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """How many clicks per search the new ranker would get, by one estimator.
-
-    Attributes:
-        name: Name of the estimator.
-        value: Clicks per search, or DCG of clicks; nan if refused.
-        difference: Difference to the log, paired by query; nan if refused.
-        refusal: Why there is no value, and what to do; empty if there is one.
-        missing: Share of the affected clicks on what was never shown as the ranker would, or was clipped.
-        clipped: Share of the affected clicks whose weight was clipped.
-        effective: Effective number of sessions that the value is based on.
-        assumption: Assumption under which the estimate is unbiased.
-        verdict: Whether the new ranker gets more clicks than the log.
-    """
+    """How many clicks per search the new ranker would get, by one estimator."""
 
     name: Name
-    value: Range
-    difference: Range
-    refusal: str
-    missing: float
-    clipped: float
-    effective: float
-    assumption: str
-    verdict: Verdict = field(init=False)
+    value: Range  # Clicks per search, or DCG of clicks; nan if refused
+    difference: Range  # Difference to the log, paired by query; nan if refused
+    refusal: str  # Why there is no value, and what to do; empty if there is one
+    missing: float  # Share of the affected clicks on what was never shown as the ranker would, or was clipped
+    clipped: float  # Share of the affected clicks whose weight was clipped
+    effective: float  # Effective number of sessions that the value is based on
+    assumption: str  # Assumption under which the estimate is unbiased
+    verdict: Verdict = field(init=False)  # Whether the new ranker gets more clicks than the log
 
     def __post_init__(self) -> None:
         better, worse = self.difference.lower > 0, self.difference.upper < 0
@@ -156,27 +144,16 @@ class Estimate:
 @final
 @dataclass(frozen=True, eq=False)
 class CounterfactualResult:
-    """All estimates of one ranker.
+    """All estimates of one ranker."""
 
-    Attributes:
-        logged: Clicks per search as logged.
-        estimates: Estimates by name, those with fewer assumptions first.
-        measure: What is counted.
-        depth: Number of positions that count.
-        sessions: Number of sessions of the log.
-        queries: Number of queries that were asked.
-        curve: Observation by position, from the model of the log.
-        best: Name of the estimate with the fewest assumptions; None if all were refused.
-    """
-
-    logged: Range
-    estimates: Mapping[str, Estimate]
-    measure: Measure
-    depth: int
-    sessions: int
-    queries: int
-    curve: Curve
-    best: str | None = field(init=False)
+    logged: Range  # Clicks per search as logged
+    estimates: Mapping[str, Estimate]  # Estimates by name, those with fewer assumptions first
+    measure: Measure  # What is counted
+    depth: int  # Number of positions that count
+    sessions: int  # Number of sessions of the log
+    queries: int  # Number of queries that were asked
+    curve: Curve  # Observation by position, from the model of the log
+    best: str | None = field(init=False)  # Name of the estimate with the fewest assumptions; None if all were refused
 
     def __post_init__(self) -> None:
         best = next((name for name, each in self.estimates.items() if not each.refusal), None)
@@ -211,19 +188,12 @@ class CounterfactualResult:
 @final
 @dataclass(frozen=True)
 class CounterfactualResults:
-    """The estimates of several rankers on one log.
+    """The estimates of several rankers on one log."""
 
-    Attributes:
-        log: Path of the log.
-        unit: What the intervals hold for.
-        confidence: Confidence level of the intervals.
-        rankers: The estimates of each ranker.
-    """
-
-    log: str
-    unit: str
-    confidence: float
-    rankers: Mapping[str, CounterfactualResult]
+    log: str  # Path of the log
+    unit: str  # What the intervals hold for
+    confidence: float  # Confidence level of the intervals
+    rankers: Mapping[str, CounterfactualResult]  # The estimates of each ranker
 
     def tables(self) -> list[Table]:
         """Return the curve, and two tables for each ranker: the estimates, and their assumptions or refusals."""

@@ -36,17 +36,11 @@ CALM: Final = 100.0  # clicks by which the level of each day is shrunk towards t
 @final
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Sessions that showed what the new ranking would show, by query and position.
+    """Sessions that showed what the new ranking would show, by query and position."""
 
-    Attributes:
-        shown: Number of sessions that match, [queries, positions].
-        clicked: Clicks at the position in those sessions, [queries, positions].
-        entries: Entries of the log that match.
-    """
-
-    shown: Float64
-    clicked: Float64
-    entries: Int64
+    shown: Float64  # Number of sessions that match, [queries, positions]
+    clicked: Float64  # Clicks at the position in those sessions, [queries, positions]
+    entries: Int64  # Entries of the log that match
 
     @property
     def rates(self) -> Float64:
@@ -57,25 +51,15 @@ class Matched:
 @final
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """The new ranking of every query that was asked, and the log.
+    """The new ranking of every query that was asked, and the log."""
 
-    Attributes:
-        clicks: The log, positions 1 to the depth only.
-        days: Day of each ranked list, from 0, [ranked lists]; None if unknown.
-        queries: Queries that were asked, as indices in `clicks.lists`, [queries].
-        query: Query of each ranked list, as an index in `queries`, [ranked lists].
-        sessions: Number of sessions of each query, [queries].
-        rows: Documents of the new ranking, best first, -1 below its end, [queries, positions].
-        position: Position of each document in the new ranking, from 0; the depth if it is not shown, [documents].
-    """
-
-    clicks: Clicks
-    days: Int64 | None
-    queries: Int64
-    query: Int64
-    sessions: Float64
-    rows: Int64
-    position: Int64
+    clicks: Clicks  # The log, positions 1 to the depth only
+    days: Int64 | None  # Day of each ranked list, from 0, [ranked lists]; None if unknown
+    queries: Int64  # Queries that were asked, as indices in `clicks.lists`, [queries]
+    query: Int64  # Query of each ranked list, as an index in `queries`, [ranked lists]
+    sessions: Float64  # Number of sessions of each query, [queries]
+    rows: Int64  # Documents of the new ranking, best first, -1 below its end, [queries, positions]
+    position: Int64  # Position of each document in the new ranking, from 0; the depth if it is not shown, [documents]
 
     @property
     def depth(self) -> int:
@@ -189,14 +173,10 @@ class Elasticity:
 
     A move is a difference of log observation. If observation depends on the document, o_k^(1 + e), and the model does
     not include that, the slope is the mean of e, or of -e for moves down, over the documents that move.
-
-    Attributes:
-        slope: Slope of the log of observed over predicted clicks.
-        error: Its standard error; nan if nothing moved.
     """
 
-    slope: float
-    error: float
+    slope: float  # Slope of the log of observed over predicted clicks
+    error: float  # Its standard error; nan if nothing moved
 
 
 @final
@@ -322,14 +302,10 @@ class Slope:
     """How many clicks a list gets more if the model predicts one more.
 
     It is 1 if clicks at one position do not depend on the other positions, and less if a good document ends the search.
-
-    Attributes:
-        value: The slope, shrunk towards 1 by its uncertainty.
-        error: Its standard deviation.
     """
 
-    value: float
-    error: float
+    value: float  # The slope, shrunk towards 1 by its uncertainty
+    error: float  # Its standard deviation
 
 
 def slope_of(placed: Placed, predictions: Predictions, *, discount: Float64, seed: int) -> Slope:
@@ -388,14 +364,10 @@ def _centred(values: Float64, group: Int64, sessions: Int64) -> Float64:
 @final
 @dataclass(frozen=True, eq=False)
 class Days:
-    """How much users clicked on each day.
+    """How much users clicked on each day."""
 
-    Attributes:
-        day: Day of each ranked list, from 0, [ranked lists].
-        levels: Clicks of each day over those that the same documents at the same positions got on other days, [days].
-    """
-
-    day: Int64
+    day: Int64  # Day of each ranked list, from 0, [ranked lists]
+    # Clicks of each day over those that the same documents at the same positions got on other days, [days]
     levels: Float64
 
     @classmethod
@@ -439,19 +411,14 @@ class Checks:
     """What the log says about the predictions of its model, and about its days.
 
     Each check corrects an estimate, and widens its interval by half of the correction and twice its standard error.
-
-    Attributes:
-        ratio: Clicks over predicted clicks where the log moved documents as the new ranking does, [queries, positions];
-            1 where nothing moves.
-        doubt: How far off a corrected rate may be, as a share, [queries, positions].
-        slope: How many clicks lists get more if the model predicts one more.
-        days: How much users clicked on each day; None if days are unknown.
     """
 
+    # Clicks over predicted clicks where the log moved documents as the new ranking does, [queries, positions]; 1 where
+    # nothing moves
     ratio: Float64
-    doubt: Float64
-    slope: Slope
-    days: Days | None
+    doubt: Float64  # How far off a corrected rate may be, as a share, [queries, positions]
+    slope: Slope  # How many clicks lists get more if the model predicts one more
+    days: Days | None  # How much users clicked on each day; None if days are unknown
 
     @classmethod
     def of(cls, placed: Placed, predictions: Predictions, *, discount: Float64, seed: int) -> Checks:
