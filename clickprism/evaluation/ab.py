@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
+from scipy.special import ndtri
 
 from clickprism._util.tables import Table
-from clickprism.errors import SettingError, UnsupportedError
+from clickprism.errors import UnsupportedError
+from clickprism.settings import check_fields
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
@@ -60,8 +62,7 @@ class BucketSettings:
     memory: str = "2GB"
 
     def __post_init__(self) -> None:
-        if not 0 < self.confidence < 1:
-            raise SettingError("confidence", self.confidence, "be between 0 and 1")
+        check_fields(self, confidence=(0.01, 0.9999))
 
 
 @final
@@ -138,7 +139,7 @@ def _bucket(name: str, totals: dict[str, Float64], control: str, confidence: flo
         usual, its = ratio(other[:, column], other[:, 0])
         values[measure] = value
         if name != control:
-            reach = _quantile(confidence) * math.sqrt(variance + its)
+            reach = float(ndtri((1 + confidence) / 2)) * math.sqrt(variance + its)
             differences[measure] = value - usual, value - usual - reach, value - usual + reach
     return Bucket(name, int(own[:, 0].sum()), len(own), values, differences)
 
@@ -153,9 +154,3 @@ def ratio(totals: Float64, searches: Float64) -> tuple[float, float]:
     mean = float(totals.sum()) / count
     spread = float(((totals - mean * searches) ** 2).sum())
     return mean, spread / count**2 * users / (users - 1) if users > 1 else math.inf
-
-
-def _quantile(confidence: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + confidence) / 2))

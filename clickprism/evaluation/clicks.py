@@ -18,7 +18,7 @@ from clickprism._util.tables import Table
 from clickprism.click_models import CLICK_MODELS, click_model
 from clickprism.click_models.fitted import check_patterns, check_sessions, log_terms
 from clickprism.errors import SettingError, UnsupportedError
-from clickprism.settings import suggest
+from clickprism.settings import check_fields, suggest
 from clickprism.types import Clicks, Float64
 
 BASELINES: Final = ("global", "rank", "document")
@@ -132,10 +132,7 @@ class ClickModelSettings:
                 raise SettingError("model", name, f"be a known click model ({suggest(name, CLICK_MODELS)})")
         if not self.model:
             raise SettingError("model", self.model, "name at least one click model")
-        if not 0 < self.held_out < 1:
-            raise SettingError("held_out", self.held_out, "be between 0 and 1")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "not be negative")
+        check_fields(self, held_out=(0.001, 0.999), seed=(0, None))
 
 
 @final

@@ -21,22 +21,16 @@ BLOCK: Final = 65_536  # documents that are scored at once
 
 
 class ConditionalOdds(Protocol):
-    """Log odds of relevance given observation, and of observation, each [documents]."""
+    """Log odds of P(R = 1 | O = 1, x), of P(R = 1 | O = 0, x) and of P(O = 1 | x), [documents] each."""
 
     @property
-    def seen(self) -> torch.Tensor:
-        """Log odds of P(R = 1 | O = 1, x)."""
-        ...
+    def seen(self) -> torch.Tensor: ...  # noqa: D102
 
     @property
-    def unseen(self) -> torch.Tensor:
-        """Log odds of P(R = 1 | O = 0, x)."""
-        ...
+    def unseen(self) -> torch.Tensor: ...  # noqa: D102
 
     @property
-    def observed(self) -> torch.Tensor:
-        """Log odds of P(O = 1 | x)."""
-        ...
+    def observed(self) -> torch.Tensor: ...  # noqa: D102
 
 
 @runtime_checkable

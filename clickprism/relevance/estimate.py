@@ -512,10 +512,10 @@ class FittedLog:
 
     model: LogModel
     sums: LogSums  # What it was fitted to
-    texts: pa.Table  # Query_id and query, the text of each query
+    texts: pa.Table  # columns query_id and query, the text of each query
     # Imputation of each pair of the log, nan if it has none, [pairs]; None without an imputation
     imputed: Float64 | None = None
-    # Query_id, document_id and imputation of the pairs that were never shown; None without an imputation
+    # columns query_id, document_id and imputation of the pairs that were never shown; None without an imputation
     unshown: pa.Table | None = None
 
 

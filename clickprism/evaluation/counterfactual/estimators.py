@@ -67,13 +67,13 @@ def weighted(
 
     Args:
         placed: The new ranking and the log.
-        predictions: Of the model. They replace what was not shown, or say how far off another replacement may be.
-        checks: Of the model and of days.
+        predictions: They replace what was not shown, or say how far off another replacement may be.
+        checks: Corrections of the model and of days.
         match: What must be as in the new ranking: the whole list (IPS), the top down to the position (reward
             interaction, cascade doubly robust), or the document at the position (item-position).
         fill: What replaces what was not shown: "nothing", as in plain IPS, the "mean" of what was shown at the position
             (self-normalised), or the "model" (doubly robust).
-        discount: What a click at each position counts, [positions].
+        discount: Value of a click at each position, [positions].
         clip: Largest weight.
     """
     matched = placed.matched(match)
@@ -95,10 +95,8 @@ def weighted(
         known = np.where(predictions.known, checks.doubt * rates, 0.0)
         below = slack + float((left * np.where(predictions.known, np.minimum(known, rates), low)).sum())
         above = slack + float((left * np.where(predictions.known, known, high)).sum())
-        variance, curve = (
-            _model_variance(placed, predictions, rates, left),
-            predictions.curve_variance(placed.rows, left),
-        )
+        variance = _model_variance(placed, predictions, rates, left)
+        curve = predictions.curve_variance(placed.rows, left)
     else:
         low, high = _bounds(predictions, mean)
         below = float((left * low).sum()) if fill == "mean" else 0.0
@@ -191,8 +189,7 @@ def _misfit(placed: Placed, predictions: Predictions, checks: Checks, discount: 
 def _per_list(placed: Placed, matched: Matched, weight: Float64, discount: Float64) -> Float64:
     """Return the weighted clicks of each session minus those predicted by other sessions, [ranked lists].
 
-    A session is predicted by the other sessions of its cells and by the click rate of the position, because a cell with
-    one session has no spread.
+    The prediction includes the click rate of the position, because a cell with one session has no spread.
     """
     log, entries = placed.clicks, matched.entries
     query, column = placed.query[placed.owner[entries]], log.positions[entries] - 1

@@ -12,7 +12,7 @@ import numpy as np
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.log_model.results import Curve
-from clickprism.settings import suggest
+from clickprism.settings import check_fields, suggest
 from clickprism.types import Float64
 
 Measure: TypeAlias = Literal["clicks", "dcg"]
@@ -77,25 +77,14 @@ class CounterfactualSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.measure not in get_args(Measure):
-            raise SettingError("measure", self.measure, f"be one of {', '.join(get_args(Measure))}")
-        if self.depth < 1:
-            raise SettingError("depth", self.depth, "be at least 1")
+        check_fields(self, measure=Measure, depth=(1, None), unit=Unit, clip=(1, None), least_effective=(1, None))
+        check_fields(self, least_queries=(1, None), most_missing=(0, 1), most_modelled=(0, 1))
+        check_fields(self, most_slack=(0, 1), most_misfit=(0, 1))
         for estimator in self.estimator:
             if estimator not in NAMES:
                 raise SettingError("estimator", estimator, f"be a known estimator ({suggest(estimator, NAMES)})")
-        if not self.clip >= 1:
-            raise SettingError("clip", self.clip, "be at least 1")
         if not 0 < self.confidence < 1:
             raise SettingError("confidence", self.confidence, "be between 0 and 1")
-        if self.unit not in get_args(Unit):
-            raise SettingError("unit", self.unit, f"be one of {', '.join(get_args(Unit))}")
-        for name in ("most_missing", "most_modelled", "most_slack", "most_misfit"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SettingError(name, getattr(self, name), "be between 0 and 1")
-        for name in ("least_effective", "least_queries"):
-            if not getattr(self, name) >= 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
 
 
 def discounts(measure: Measure, depth: int) -> Float64:
@@ -147,12 +136,12 @@ class CounterfactualResult:
     """All estimates of one ranker."""
 
     logged: Range  # Clicks per search as logged
-    estimates: Mapping[str, Estimate]  # Estimates by name, those with fewer assumptions first
+    estimates: Mapping[str, Estimate]  # by name, those with fewer assumptions first
     measure: Measure  # What is counted
     depth: int  # Number of positions that count
     sessions: int  # Number of sessions of the log
     queries: int  # Number of queries that were asked
-    curve: Curve  # Observation by position, from the model of the log
+    curve: Curve  # observation by position, from the model of the log
     best: str | None = field(init=False)  # Name of the estimate with the fewest assumptions; None if all were refused
 
     def __post_init__(self) -> None:
