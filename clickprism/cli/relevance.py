@@ -366,6 +366,8 @@ def judgments(
 
     found = judge_file(estimates, out, settings, kind=format, queries=queries)
     output.result(found)
+    if found.warning is not None:
+        output.note(found.warning)
     output.note(f"Written: {out}")
 
 

@@ -117,13 +117,9 @@ class Examination:
 
     def tables(self) -> list[Table]:
         """Return the display times, the quality, the calibration, the features, and the estimates by position."""
-        names = {
-            "rows": "all",
-            "positive": f"positive: over {self.settings.positive_ms:,} ms",
-            "negative": f"negative: under {self.settings.negative_ms:,} ms",
-            "between": "between the two, not used",
-            "missing": "without a display time, not used",
-        }
+        names = {"rows": "all", "positive": f"positive: over {self.settings.positive_ms:,} ms"}
+        names |= {"negative": f"negative: under {self.settings.negative_ms:,} ms"}
+        names |= {"between": "between the two, not used", "missing": "without a display time, not used"}
         total = self.counts["rows"]
         rows = [[name, f"{self.counts[key]:,}", f"{self.counts[key] / total:.1%}"] for key, name in names.items()]
         measured = {"labels by display time": self.quality}
@@ -164,10 +160,7 @@ def fit_current(
     days: tuple[date, date] | None = None,
     truth: Path | None = None,
 ) -> Examination:
-    """Update the sessions, train a model on them and make it the current one; repeat if the log changed meanwhile.
-
-    The arguments are those of `examine`.
-    """
+    """Update the sessions, train a model as `examine` does and make it the current one; repeat if the log changes."""
     files = store.table("events").files()
     if files and not has_display_times(files):
         raise no_display_times("this log")
@@ -186,10 +179,7 @@ def fit_current(
 
 
 def make_current(store: LogStore, model: ExaminationModel) -> Path | None:
-    """Save a model under the log's lock and return its file; None, without saving, if its sessions have changed.
-
-    A user may have been forgotten during training. The model must then be trained again, without that user.
-    """
+    """Save a model and return its file; None, without saving, if its sessions have changed, as by `log forget`."""
     with store.lock():
         days = [date.fromisoformat(day) for day in model.sessions]
         if _fingerprints(store.table("sessions").files(days)) != dict(model.sessions):
@@ -260,12 +250,7 @@ def examine(
 
 
 def quality(units: Int64, positive: Bool, rows: Int64) -> Quality:
-    """Return how good the estimates of cells are; exact, as counts are integers.
-
-    Args:
-        units: Estimate of each cell, in units of 2^-20, [cells].
-        positive: Label of each cell, [cells].
-        rows: Number of rows of each cell, [cells].
+    """Return how good the estimates of cells are, in units of 2^-20, by their labels and numbers of rows, [cells].
 
     >>> found = quality(np.array([2**19, 2**18]), np.array([True, False]), np.array([2, 6]))
     >>> found.auc, found.calibration_error
@@ -314,13 +299,7 @@ def log_loss(units: Int64, positive: Bool, rows: Int64) -> float:
 
 
 def by_position(cells: pa.Table, units: Int64, chosen: Bool | None = None) -> tuple[Point, ...]:
-    """Return the mean of a value at each position (Figure 4 (a)).
-
-    Args:
-        cells: Table with the columns `BEHAVIOUR` and rows.
-        units: Value of each cell, in units of 2^-20.
-        chosen: The cells to use; all if None.
-    """
+    """Return the mean of a value, in units of 2^-20, at each position over some or all cells (Figure 4 (a))."""
     position, rows = column(cells, "position"), column(cells, "rows")
     here = (position <= SHOWN) if chosen is None else chosen & (position <= SHOWN)
     sums, totals, pages = (np.zeros(SHOWN + 1, dtype=np.int64) for _ in range(3))
@@ -336,8 +315,8 @@ def by_position(cells: pa.Table, units: Int64, chosen: Bool | None = None) -> tu
 def below_anchor(cells: pa.Table, units: Int64) -> dict[int, tuple[Point, ...]]:
     """Return the mean of a value at the positions below a click, by the position of the click (Figure 4 (b)).
 
-    The anchor of a row is the nearest click above it, at position - click_distance. The first point of a curve is the
-    click itself. The arguments are those of `by_position`.
+    The click is the nearest one above a row, at position - click_distance. The first point of a curve is the click
+    itself.
     """
     position, distance = column(cells, "position"), column(cells, "click_distance")
     clicked = column(cells, "clicked") == 1

@@ -95,6 +95,17 @@ class JudgmentSummary:
         rows = [[reason, f"{pairs:,}"] for reason, pairs in missing.items() if pairs]
         return [*tables, Table("", ["not in the list", "pairs"], rows)] if rows else tables
 
+    @property
+    def warning(self) -> str | None:
+        """Return how to include pairs that too few users saw, if they are most pairs; otherwise None."""
+        if self.suppressed <= self.judged:
+            return None
+        return (
+            f"Warning: {self.suppressed:,} of {self.suppressed + self.judged:,} pairs are not in the list, since too "
+            "few users saw them (privacy). If this log does not need that, include them: "
+            "clickprism relevance estimate LOG --min-users 0"
+        )
+
 
 def default_cuts(values: Float64, impressions: Int64) -> Float64:
     """Return the cuts at 1/2, 1, 2 and 4 times the odds of c_1 of the average impression of the log.

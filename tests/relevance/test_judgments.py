@@ -141,6 +141,8 @@ def test_a_table_has_every_pair_with_its_source_and_uncertainty(tmp_path: Path, 
     assert found.grades == {"0": 1, "1": 1, "2": 1}
     assert found.uncertain_grades == {"0": 0, "1": 1, "2": 0}
     assert found.sources == {"clicks": 2, "position": 1}
+    assert found.warning is not None
+    assert "7 of 10 pairs are not in the list" in found.warning
     assert [row[:2] for row in found.tables()[2].rows] == [
         ["seen by too few users (privacy)", "7"],
         ["without an estimate", "1"],
