@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.serve.http.app import ENCODE, Service, create_app
+from clickprism.serve.http.app import ENCODE, Service
 from clickprism.serve.http.call import JSON, Answer, Call
 from clickprism.serve.http.messages import Item, RankAnswer, read_rank_request
 from clickprism.serve.settings import ServeSettings
@@ -78,7 +78,7 @@ def _measured(name: str) -> list[Result]:
 
 def with_peer(source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool) -> Service:
     """The service with a second handler, which does nothing but parse and answer."""
-    service = create_app(source, settings, token=token, request_lines=request_lines)
+    service = Service(source, settings, token=token, request_lines=request_lines)
 
     async def nothing(call: Call) -> Answer:
         call.check_type(JSON)
