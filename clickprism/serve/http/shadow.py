@@ -51,11 +51,17 @@ class Shadow:
         value, live = self._metrics.value, self._follower.live
         lists = value("clickprism_shadow_swapped_pairs_count")
         requests = value("clickprism_shadow_score_difference_count")
-        outcomes = [value("clickprism_shadow_requests_total", outcome=name) for name in ("scored", "dropped", "failed")]
-        differs = [value("clickprism_shadow_disagreements_total", what=name) for name in ("top", "order")]
+        scored, dropped, failed = (
+            int(value("clickprism_shadow_requests_total", outcome=name)) for name in ("scored", "dropped", "failed")
+        )
+        top, order = (int(value("clickprism_shadow_disagreements_total", what=name)) for name in ("top", "order"))
         return ShadowAnswer(
-            "" if live is None else live.version,
-            *map(int, outcomes + differs),
+            version="" if live is None else live.version,
+            requests=scored,
+            dropped=dropped,
+            failed=failed,
+            top_differs=top,
+            order_differs=order,
             mean_tau=1 - 2 * value("clickprism_shadow_swapped_pairs_sum") / lists if lists else None,
             mean_difference=value("clickprism_shadow_score_difference_sum") / requests if requests else None,
         )

@@ -112,7 +112,8 @@ class Page:
     def __init__(self, settings: ServeSettings, models: Models, tokens: Tokens) -> None:
         self._settings, self._models, self._sessions = settings, models, Sessions(tokens)
         environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        environment.filters |= {"minute": _minute, "code": lambda text: Markup(code_html(text))}  # noqa: S704 - it escapes
+        environment.filters["minute"] = _minute
+        environment.filters["code"] = lambda text: Markup(code_html(text))  # noqa: S704 - it escapes
         source = files(__package__).joinpath("static", "page.html.j2").read_text(encoding="utf-8")
         self._template = environment.from_string(source)
         self._entering = 0
@@ -208,10 +209,8 @@ class Page:
         columns = found.x[:, [found.info.fields.index(name) for name in COUNTS]].tolist()
         rows = zip(ids, columns, found.found, strict=True)
         counts = {name: (int(shown), int(clicked)) for name, (shown, clicked), there in rows if there}
-        return (
-            counts,
-            f"Clicks and impressions are from the store: four weeks up to {found.info.as_of:%Y-%m-%d %H:%M} UTC.",
-        )
+        until = f"{found.info.as_of:%Y-%m-%d %H:%M} UTC"
+        return counts, f"Clicks and impressions are from the store: four weeks up to {until}."
 
     def _facts(self, live: Live | None, examples: Examples) -> list[tuple[str, str]]:
         if live is None:

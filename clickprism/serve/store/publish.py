@@ -200,7 +200,11 @@ def publish(
     ]
     try:
         with tempfile.TemporaryDirectory(prefix="clickprism-") as spill:
-            config = {"memory_limit": settings.memory, "temp_directory": spill, "preserve_insertion_order": False}
+            config: dict[str, Any] = {
+                "memory_limit": settings.memory,
+                "temp_directory": spill,
+                "preserve_insertion_order": False,
+            }
             with duckdb.connect(config=config) as connection:
                 sources = [] if log is None else [snapshot_source(read_snapshot(log, version=settings.snapshot))]
                 sources += [table_source(connection, path, **more) for path, more in tables if path is not None]
