@@ -16,7 +16,7 @@ from clickprism.serve.http.app import Service
 from clickprism.serve.http.server import LOGGING, check
 from clickprism.serve.page.page import MOST_ENTERING
 from clickprism.serve.settings import ServeSettings
-from clickprism.serve.store.base import FeatureStore, Found, StoreDescription, StoreInfo, StoreUnavailableError
+from clickprism.serve.store.base import FeatureStore, Found, StoreInfo, StoreUnavailableError
 from clickprism.serve.store.redis import RedisAddress
 from tests.log.raw_logs import impression
 from tests.serve.service_kit import TOKEN, Upload, ask, linear_bundle, publish
@@ -100,9 +100,6 @@ class Away:
         raise StoreUnavailableError("it is away")
 
     def get(self, query_id: str, document_ids: Any) -> Found:
-        raise StoreUnavailableError("it is away")
-
-    def describe(self) -> StoreDescription:
         raise StoreUnavailableError("it is away")
 
     def close(self) -> None:

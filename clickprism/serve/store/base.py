@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, final
+from typing import Any, ClassVar, Final, Protocol, TypeAlias, final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -100,69 +100,30 @@ class StoreInfo:
 
 @final
 @dataclass(frozen=True)
-class StoredVersion:
-    """One version of a store.
-
-    Attributes:
-        version: Version, as every answer of the service names it.
-        current: Whether it is the version that readers use.
-        as_of: Time of the features (UTC).
-        age_seconds: Age of the features.
-        queries: Number of queries.
-        pairs: Number of query-document pairs.
-        fields: Number of values for each pair.
-        bytes: Size on disk (folder) or in memory (Redis).
-    """
-
-    version: str
-    current: bool
-    as_of: datetime
-    age_seconds: float
-    queries: int
-    pairs: int
-    fields: int
-    bytes: int
-
-    @classmethod
-    def of(cls, info: StoreInfo, *, current: bool, queries: int, size: int) -> StoredVersion:
-        """Return the description of a version."""
-        age = round(info.age(), 1)
-        return cls(info.version, current, info.as_of, age, queries, info.pairs, len(info.fields), size)
-
-
-@final
-@dataclass(frozen=True)
 class StoreDescription:
     """What a store contains.
 
     Attributes:
         store: Folder or address.
-        kind: A folder (LMDB) or a Redis server.
-        fields: Names of the values that the current version has for each pair.
-        versions: The current version, then older ones that are kept for a while.
+        version: Current version, as every answer of the service names it.
+        as_of: Time of the features (UTC).
+        age_seconds: Age of the features.
+        pairs: Number of query-document pairs.
+        fields: Names of the values of a pair.
     """
 
     store: str
-    kind: Literal["folder", "redis"]
+    version: str
+    as_of: datetime
+    age_seconds: float
+    pairs: int
     fields: tuple[str, ...]
-    versions: tuple[StoredVersion, ...]
 
     def tables(self) -> list[Table]:
-        """Return the versions, and the names of the fields."""
-        header = ["version", "state", "as of (UTC)", "age", "queries", "pairs", "fields", "size"]
-        rows = [
-            [
-                it.version,
-                "current" if it.current else "old",
-                it.as_of.isoformat(sep=" ", timespec="seconds"),
-                str(timedelta(seconds=round(it.age_seconds))),
-                *(f"{count:,}" for count in (it.queries, it.pairs, it.fields)),
-                f"{it.bytes / 1e6:,.2f} MB",
-            ]
-            for it in self.versions
-        ]
-        caption = f"{self.store} ({'LMDB folder' if self.kind == 'folder' else 'Redis server'})"
-        return [Table(caption, header, rows), Table("", ["fields"], [[name] for name in self.fields])]
+        """Return the current version, and the names of the fields."""
+        time, age = self.as_of.isoformat(sep=" ", timespec="seconds"), str(timedelta(seconds=round(self.age_seconds)))
+        rows = [["version", self.version], ["as of", f"{time} UTC ({age} ago)"], ["pairs", f"{self.pairs:,}"]]
+        return [Table("", ["store", self.store], rows), Table("", ["fields"], [[name] for name in self.fields])]
 
 
 @final
@@ -213,10 +174,6 @@ class FeatureStore(Protocol):
         """Return the rows of these documents, in one lookup."""
         ...
 
-    def describe(self) -> StoreDescription:
-        """Return what is stored."""
-        ...
-
     def close(self) -> None:
         """Close files and connections."""
         ...
@@ -244,7 +201,8 @@ def open_store(url: str | Path) -> FeatureStore:
 def describe_store(url: str | Path) -> StoreDescription:
     """Return what the store at this address contains: a folder, or `redis://host:port/0?prefix=name`."""
     with closing(open_store(url)) as store:
-        return store.describe()
+        info = store.info
+    return StoreDescription(str(url), info.version, info.as_of, round(info.age(), 1), info.pairs, info.fields)
 
 
 def typed_address(url: str) -> str:

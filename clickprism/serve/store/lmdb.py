@@ -31,8 +31,6 @@ from clickprism.serve.store.base import (
     AGAIN,
     Block,
     Found,
-    StoreDescription,
-    StoredVersion,
     StoreInfo,
     StoreUnavailableError,
     nothing,
@@ -67,8 +65,7 @@ class LmdbSnapshot:
                 raise DataError(f"has {queries:,} queries, not {values['queries']:,}", file=data, remedy=AGAIN)
         except (ValueError, KeyError, TypeError, lmdb.Error) as error:
             raise DataError(f"is damaged ({error})", file=folder, remedy=AGAIN) from None
-        self.folder, self._queries, self._bytes = folder, queries, size
-        self._local = threading.local()
+        self.folder, self._local = folder, threading.local()
         self._blocks: dict[str, Block] = {}
         self._remembered = 0
 
@@ -103,10 +100,6 @@ class LmdbSnapshot:
             transaction.abort()
             raise DataError(f"has a damaged page ({error})", file=self.folder / DATA, remedy=AGAIN) from None
         return found
-
-    def described(self, *, current: bool) -> StoredVersion:
-        """Return the description of the version."""
-        return StoredVersion.of(self.info, current=current, queries=self._queries, size=self._bytes)
 
 
 _OPEN: WeakValueDictionary[Path, LmdbSnapshot] = WeakValueDictionary()
@@ -161,14 +154,6 @@ class LmdbStore:
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
         """Return the rows of these documents, all of one version."""
         return self._current().get(query_id, document_ids)
-
-    def describe(self) -> StoreDescription:
-        """Return what is stored: the current version first, then older ones that are kept for a while."""
-        current = self._current()
-        folders = sorted((self.folder / SNAPSHOTS).iterdir(), key=lambda each: -each.stat().st_mtime)
-        older = [open_snapshot(each) for each in folders if each != current.folder and (each / INFO).is_file()]
-        versions = tuple(each.described(current=each is current) for each in (current, *older))
-        return StoreDescription(str(self.folder), "folder", current.info.fields, versions)
 
     def close(self) -> None:
         """Close the files; lookups are errors from here on."""

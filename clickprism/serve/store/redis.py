@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from typing import Any, Final, final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
@@ -28,8 +26,6 @@ from clickprism.serve.store.base import (
     AGAIN,
     PASSWORD_VARIABLE,
     Found,
-    StoreDescription,
-    StoredVersion,
     StoreInfo,
     StoreUnavailableError,
     nothing,
@@ -150,30 +146,6 @@ class RedisStore:
             with self._address.reaching():
                 self._snapshot = self._newest()
         raise StoreUnavailableError(f"{self._address}: snapshots come and go faster than they can be read")
-
-    def describe(self) -> StoreDescription:
-        """Return what is stored: the current version first, then older ones that expire soon. This reads every key."""
-        queries: Counter[str] = Counter()
-        sizes: Counter[str] = Counter()
-        versions = []
-        with self._address.reaching():
-            keys = self._client.scan_iter(match=self._address.key("*"), count=_KEYS)
-            while part := list(islice(keys, _KEYS)):
-                pipe = self._client.pipeline(transaction=False)
-                for key in part:
-                    pipe.memory_usage(key, samples=0)
-                for key, size in zip(part, pipe.execute(), strict=True):
-                    _, name, *rest = key.decode(errors="replace").split(":", 2)
-                    if rest:
-                        queries[name] += rest != ["info"]
-                        sizes[name] += size or 0
-            current = self._snapshot.name.decode()
-            for name in sorted(sizes, key=lambda name: name != current):
-                with suppress(DataError):  # it is being written, or has expired
-                    info = RedisSnapshot(self._client, self._address, name).info
-                    count, size = queries[name], sizes[name]
-                    versions.append(StoredVersion.of(info, current=name == current, queries=count, size=size))
-        return StoreDescription(repr(self._address), "redis", self._snapshot.info.fields, tuple(versions))
 
     def close(self) -> None:
         """Close the connections."""
