@@ -264,12 +264,11 @@ def unpack(value: Buffer, *, fields: int, what: str) -> Block:
     magic, count, size, width, total = _HEADER.unpack_from(value) if len(value) >= start else (b"", 0, 0, 0, 0)
     first = start + size + -size % 8
     end = first + 4 * count * width
-    if magic == _MAGIC and width == fields and count and len(value) == end + -end % 8:
-        names = bytes(value[start : start + size]).split(b"\0")
-        if int(np.frombuffer(value, "<u8", offset=start).sum(dtype=np.uint64)) == total and len(names) == count:
-            rows = np.frombuffer(value, "<f4", count * width, first).reshape(count, width)
-            places = {name.decode(): place for place, name in enumerate(names)}
-            return Block(np.require(rows, requirements="A"), places, {})
+    whole = magic == _MAGIC and width == fields and count > 0 and len(value) == end + -end % 8
+    if whole and int(np.frombuffer(value, "<u8", offset=start).sum(dtype=np.uint64)) == total:
+        names = str(value[start : start + size], "utf-8").split("\0")
+        rows: Float32 = np.ndarray((count, width), "<f4", value, first)
+        return Block(rows if rows.flags.aligned else rows.copy(), dict(zip(names, range(count), strict=True)), {})
     raise DataError("is damaged, or of another version", file=what, remedy=AGAIN)
 
 
