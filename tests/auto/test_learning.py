@@ -13,7 +13,7 @@ from clickprism.auto.learners import Evidence, Scorer, average, network_clicks
 from clickprism.debias.anchor import attenuation, centred, linear_clicks, linear_engine
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.simulation.engines import EngineSettings, engine_world
+from reproduce.common.engines import EngineSettings, engine_world
 from clickprism.types import Float64, Lists
 
 MEASURE = "nDCG(exp)@10"
