@@ -67,7 +67,7 @@ class BrowsingUser:
         """Return P(observed) at each position, given the position of the last click above it, 0 for none."""
         rows = np.minimum(positions, len(self.table)) - 1
         distances = np.where(last_clicks == 0, 0, np.minimum(positions - last_clicks, rows))
-        return self._square[rows, distances]
+        return np.asarray(self._square[rows, distances], dtype=np.float64)
 
     @property
     def _square(self) -> Float64:

@@ -384,7 +384,11 @@ def _item_lines(documents: Int64, settings: RawLogSettings, day: int) -> list[by
 def _defects(settings: RawLogSettings) -> dict[str, dict[str, Any]]:
     """Return the wrong values of each defect, by field; damage to the text of a line has none."""
     time = "time" if settings.schema == "clickprism" else "timestamp"
-    values = {"missing": {"search_id": None}, "position": {"position": 0}, "negative": {"display_ms": -5}}
+    values: dict[str, dict[str, Any]] = {
+        "missing": {"search_id": None},
+        "position": {"position": 0},
+        "negative": {"display_ms": -5},
+    }
     if settings.format == "parquet":  # a column of times or of booleans cannot hold other values
         return values
     far_future = 253402214400000 if settings.schema == "metarank" else "9999-12-31T00:00:00.000Z"
