@@ -205,9 +205,7 @@ class Clicks:
         if self.seen is not None:
             check(self.seen.shape == (entries,), f"{entries} rows but seen of shape {self.seen.shape}")
             _check_whole("seen", self.seen)
-            check(
-                bool((self.clicks <= self.seen).all()), "clicked documents were observed: seen must be at least clicks"
-            )
+            check(bool((self.clicks <= self.seen).all()), "what was clicked was seen: seen must be at least clicks")
         if entries == 0:
             return
         check(int(self.rows.min()) >= 0, "rows must not be negative")
@@ -220,7 +218,7 @@ class Clicks:
         rising[last] = same[last] = True
         check(bool(rising.all()), "positions must increase within a ranked list")
         check(bool(same.all()), "the documents of a ranked list must be of one query")
-        check(int(self.impressions.min()) >= 1, "every ranked list must have at least one impression")
+        check(int(self.impressions.min()) >= 1, "every ranked list must have been shown at least once")
         check(int(self.clicks.min()) >= 0, "click counts must not be negative")
         shown = self.list_impressions
         check(bool((self.clicks <= shown).all()), "a document cannot be clicked in more sessions than showed it")
