@@ -110,10 +110,10 @@ def export(
 ) -> None:
     """Export a bundle to another system's format.
 
-    The systems are: elasticsearch and opensearch (the learning to rank plugin: trees as xgboost-json, linear rankers as
-    linear-json, or trees as ranklib); solr (trees, linear rankers and small networks); vespa and onnx (every ranker on
-    features); lightgbm and xgboost (trees). The export is written only if a reader of the format gives the same scores
-    as the ranker. Features keep the names of the bundle.
+    The systems are: elasticsearch and opensearch (trees and linear rankers for the learning to rank plugin); solr
+    (trees, linear rankers and small networks); vespa and onnx (every ranker on features); lightgbm, xgboost and ranklib
+    (trees). The export is written only if a reader of the format gives the same scores as the ranker. Features keep the
+    names of the bundle.
 
     ```bash
     clickprism model export bundle --for onnx --out ranker.onnx
@@ -123,15 +123,13 @@ def export(
 
     Args:
         model: Folder of a bundle, of a run of train, or of a model.
-        format_name: System or format: elasticsearch, opensearch, xgboost-json, linear-json, ranklib, solr, vespa, onnx,
-            lightgbm or xgboost.
+        format_name: System or format: elasticsearch, opensearch, solr, vespa, onnx, lightgbm, xgboost or ranklib.
         out: File to write; a new folder for solr, for vespa and with --requests.
     """
-    from clickprism.serve.export.export import check_format, export, read_source
+    from clickprism.serve.export.export import export, holds, read_source
 
-    check_format(format_name)
-    source = read_source(model, settings)
-    output.result(export(source, out, format_name=format_name, seed=settings.seed))
+    holds(format_name)  # an unknown format is an error before anything is read
+    output.result(export(read_source(model, settings), out, format_name=format_name, seed=settings.seed))
 
 
 def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Annotated[Output, FLAT]) -> None:

@@ -154,7 +154,7 @@ def test_an_export_has_the_names_of_the_features(tmp_path: Path, cli: Run) -> No
     words = ["title", "body", "age", "stars", "price", "clicks", "brand"]
     names.write_text("\n".join(words) + "\n")
     more = ["--feature-set", "shop", "--complete", "--feature-names", names, "--json"]
-    shown = cli("model", "export", tmp_path / "ranker", "--format", "linear-json", "--out", out, *more).json
+    shown = cli("model", "export", tmp_path / "ranker", "--format", "elasticsearch", "--out", out, *more).json
     assert (shown["feature_names"], shown["name"], shown["files"]) == (words, "ranker", [str(out)])
     assert "_ltr/_featureset/shop/_createmodel" in shown["notes"][0]
     body = json.loads(out.read_text())["model"]

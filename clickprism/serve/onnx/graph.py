@@ -21,6 +21,7 @@ EPSILON: Final = 1e-5  # that of torch's LayerNorm
 ACTIVATIONS: Final = {"relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
 IN_GRAPH: Final = frozenset({"none", "minmax", "standard", "log1p"})
 FUSED: Final = "com.microsoft"
+VERSIONS: Final = {"": OPSET, FUSED: 1, "ai.onnx.ml": 3}
 # fmt: off
 STANDARD_OPERATORS: Final = frozenset((
     "Abs", "Add", "And", "Cast", "Clip", "Concat", "Div", "DynamicQuantizeLinear", "Elu", "Equal", "Exp", "Floor",
@@ -82,9 +83,10 @@ class Graph:
     def bytes(self) -> bytes:
         """The whole as an ONNX file."""
         graph = self._helper.make_graph(self._nodes, "clickprism", self._inputs, self._outputs, self._constants)
-        opset = [self._helper.make_opsetid("", OPSET)]
-        if any(node.domain == FUSED for node in self._nodes):
-            opset.append(self._helper.make_opsetid(FUSED, 1))
+        domains = {"", *(node.domain for node in self._nodes)}
+        opset = [
+            self._helper.make_opsetid(domain, version) for domain, version in VERSIONS.items() if domain in domains
+        ]
         model = self._helper.make_model(graph, opset_imports=opset, producer_name="clickprism", ir_version=IR_VERSION)
         _onnx().checker.check_model(model)
         found: bytes = model.SerializeToString(deterministic=True)
