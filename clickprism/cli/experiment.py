@@ -9,10 +9,12 @@ from typing import Annotated, Literal, TypeVar
 
 from cyclopts import Parameter
 
-from clickprism.cli.output import FLAT, Output, command_line, program
+from clickprism.cli.output import Flat, Output, command_line, program
 from clickprism.debias import METHODS
+from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import ExperimentSettings, FeedbackSettings, read_settings
 from clickprism.simulation.raw_settings import DemoSettings
+from clickprism.training.distributed import place
 
 S = TypeVar("S", bound=ExperimentSettings)
 METHOD = (
@@ -21,12 +23,7 @@ METHOD = (
 )
 
 
-def demo(
-    *,
-    out: Path = Path("runs/demo"),
-    settings: Annotated[DemoSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def demo(*, out: Path = Path("runs/demo"), settings: Flat[DemoSettings], output: Flat[Output]) -> None:
     """See everything work on a simulated raw log, in one or two minutes.
 
     Users of a simulated search engine have position bias, look longer at some documents than at others, and prefer
@@ -64,8 +61,8 @@ def train(
     method: Annotated[str | None, Parameter(help=METHOD)] = None,
     held_out: Path | None = None,
     resume: bool = False,
-    settings: Annotated[ExperimentSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[ExperimentSettings],
+    output: Flat[Output],
 ) -> None:
     """Train one ranker on clicks.
 
@@ -84,9 +81,7 @@ def train(
         held_out: Simulated log on the validation part, for `--evaluation.validation clicks`.
         resume: Continue from the checkpoint in the folder, with the settings saved there.
     """
-    from clickprism.errors import DataError, SettingError
     from clickprism.experiments.train import CHECKPOINT, SETTINGS, train_ranker
-    from clickprism.training.distributed import place
 
     first, default = place()[0] == 0, ExperimentSettings()
     if output.config is None:
@@ -123,11 +118,7 @@ def train(
 
 
 def simulate(
-    *,
-    out: Path,
-    held_out: Path | None = None,
-    settings: Annotated[ExperimentSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    *, out: Path, held_out: Path | None = None, settings: Flat[ExperimentSettings], output: Flat[Output]
 ) -> None:
     """Simulate users who click on judged lists.
 
@@ -158,8 +149,8 @@ def compare(
     jobs: int = 1,
     form: Annotated[Literal["text", "markdown", "latex", "html"], Parameter(name="--format")] = "text",
     out: Path | None = None,
-    settings: Annotated[ExperimentSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[ExperimentSettings],
+    output: Flat[Output],
 ) -> None:
     """Compare methods over several seeds.
 
@@ -200,8 +191,8 @@ def feedback(
     method: tuple[str, ...] = (),
     jobs: int = 1,
     out: Path | None = None,
-    settings: Annotated[FeedbackSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[FeedbackSettings],
+    output: Flat[Output],
 ) -> None:
     """Simulate a ranker that is retrained on its own clicks.
 
@@ -231,8 +222,6 @@ def feedback(
 
 def _check_one_run(settings: ExperimentSettings) -> None:
     """Refuse `--runs` for a command that has one run; a settings file may be that of a comparison."""
-    from clickprism.errors import SettingError
-
     if settings.runs != 1:
         raise SettingError("runs", settings.runs, "be 1 here; `clickprism experiment compare` has several runs")
 

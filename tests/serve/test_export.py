@@ -315,7 +315,7 @@ def test_a_feature_set_of_the_engine_must_have_every_feature(tmp_path: Path) -> 
     file.write_text(json.dumps(held))
     with pytest.raises(DataError, match=r"set\.json: has no feature 'feature_1'\. Add it to the feature set 'shop'"):
         read_source(tmp_path / "bundle", ExportSettings(feature_set=str(file)))
-    file.write_text("[]")
+    file.write_text("{}")
     with pytest.raises(DataError, match=r"is not a feature set .* GET _ltr/_featureset/NAME"):
         read_source(tmp_path / "bundle", ExportSettings(feature_set=str(file)))
 

@@ -175,7 +175,7 @@ def _files(
         if norm is not None:
             values = dict(zip(KEYS[norm[0]], map(str, norm[1]), strict=True))
             features[-1]["norm"] = {"class": NORMS + norm[0], "params": values}
-    model = {"store": source.feature_set, "class": MODELS + kind, "name": source.name}
+    model: dict[str, Any] = {"store": source.feature_set, "class": MODELS + kind, "name": source.name}
     model |= {"features": features, "params": params}
     return {"features.json": json.dumps(store, indent=1).encode(), "model.json": json.dumps(model).encode()}
 

@@ -91,7 +91,8 @@ def read(content: bytes, rows: Float32) -> Float64:
         return of["split_feature"], lambda x: ~(x >= threshold) if default_left else x < threshold, *children
 
     trees = json.loads(content)["tree_info"]
-    return np.sum([descend(tree["tree_structure"], rows, node) for tree in trees], axis=0, dtype=np.float64)
+    total: Float64 = np.sum([descend(tree["tree_structure"], rows, node) for tree in trees], axis=0)
+    return total
 
 
 def _structure(tree: Tree) -> Any:
