@@ -19,7 +19,6 @@ from clickprism.types import Float64, Lists
 if TYPE_CHECKING:
     from clickprism.serve.bundle.bundle import Bundle
     from clickprism.serve.bundle.examples import Examples
-    from clickprism.serve.onnx.language import JudgedTexts
     from clickprism.training.calibration import Calibration
 
 MODEL_FILE, APPROXIMATION, IMPUTATION = "model.json", "approximation.json", "imputation.json"
@@ -80,20 +79,10 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         calibration=calibration,
         notes=settings.notes,
         examples=examples,
-        judged=_judged(settings),
         int8=not settings.full_precision,
         replace=settings.replace,
         **kept,
     )
-
-
-def _judged(settings: BundleSettings) -> JudgedTexts | None:
-    """Return the judged texts by which a language model in int8 is compared with its full precision."""
-    if settings.judged is None or settings.queries is None or settings.documents is None:
-        return None
-    from clickprism.serve.onnx.language import read_judged
-
-    return read_judged(settings.judged, queries=settings.queries, documents=settings.documents)
 
 
 def _read(source: Path) -> Any:

@@ -87,8 +87,6 @@ def test_a_bundle_that_cannot_be_created_says_why(runs: Path, bundle: Path, tmp_
     assert "exists already" in told(runs / "dla", "--out", bundle, code=1)
     assert "nowhere: does not exist" in told(tmp_path / "nowhere", "--out", tmp_path / "b", code=1)
     assert "--metrics.nDCG@5" in told(runs / "dla", "--out", tmp_path / "b", "--metrics.nDCG@5", "good", code=2)
-    judged = told(runs / "dla", "--out", tmp_path / "b", "--judged", "test.qrel", code=2)
-    assert "--judged must be given together with --queries and --documents" in judged
 
 
 def test_verify_checks_every_file(runs: Path, bundle: Path, tmp_path: Path, cli: Run) -> None:
