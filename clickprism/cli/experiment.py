@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
 
@@ -147,7 +147,6 @@ def compare(
     method: tuple[str, ...] = (),
     baseline: str | None = None,
     jobs: int = 1,
-    form: Annotated[Literal["text", "markdown", "latex", "html"], Parameter(name="--format")] = "text",
     out: Path | None = None,
     settings: Flat[ExperimentSettings],
     output: Flat[Output],
@@ -165,21 +164,15 @@ def compare(
         method: Name of a method, or a label under --methods; may be repeated. By default all of --methods.
         baseline: Method to compare with. By default click, or else the first.
         jobs: Number of processes; 0 means one per core.
-        form: Format of the table.
-        out: Folder for the models, the table in every format, the figures and report.html.
+        out: Folder for the models, the table as text, Markdown, LaTeX and HTML, the figures and report.html.
     """
-    from clickprism.evaluation.compare import as_html, as_latex, as_markdown
     from clickprism.experiments.compare import compare_methods
     from clickprism.experiments.results import write_results
 
     settings = chosen(settings, method)
     with output.progress("runs") as progress:
         results = compare_methods(settings, baseline=baseline, out=out, jobs=jobs, progress=progress)
-    if form == "text":
-        output.result(results)
-    else:
-        written = {"markdown": as_markdown, "latex": as_latex, "html": as_html}
-        output.show(written[form](results.comparison).rstrip(), results)
+    output.result(results)
     if out is not None:
         title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"
         again = command_line("experiment", "compare", "--config", out / "settings.toml", "--user", "ubm")

@@ -9,7 +9,7 @@ import numpy as np
 
 from clickprism.data.encoding import Encoding
 from clickprism.errors import DataError
-from clickprism.experiments.data import graded, load_data, load_raw, simulate_log
+from clickprism.experiments.data import graded, load_data, read_data, simulate_log
 from clickprism.experiments.settings import ExperimentSettings, read_settings
 from clickprism.experiments.train import ENCODING, MODEL, RUN, SETTINGS, RunRecord
 from clickprism.model import Model
@@ -130,7 +130,7 @@ def run_examples(
     data = load_data(settings.data)
     log = data.log.clicks["train"] if data.log is not None else None
     clicks = simulate_log(settings, graded(data), seed=seed).simulation.clicks if log is None else log
-    raw = load_raw(settings.data).train.lists
+    raw = read_data(settings.data).dataset.train.lists
     by = "real users" if log is not None else f"simulated users ({settings.user['name']})"
     shown = np.asarray(debiased.score(raw)), None if naive is None else np.asarray(naive.score(raw))
     source = f"{by}, training part"

@@ -81,34 +81,36 @@ class Chain:
         return np.array([one[measure] for one in self.rounds])
 
 
-@dataclass(frozen=True)
-class Change:
-    """A mean difference over runs, with an interval by Student's t; the interval of a single run is NaN.
-
-    Attributes:
-        mean: Mean difference.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        verdict: "grows" or "shrinks" if the interval excludes 0.
-    """
-
-    mean: float
-    low: float
-    high: float
-    verdict: Literal["grows", "shrinks", "no clear change"] = "no clear change"
-
-
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """One measure of one method over rounds.
 
     Attributes:
         mean: Mean over runs, [rounds + 1].
-        change: Change from the round after which methods differ to the last.
+        change: Mean change from the round after which methods differ to the last.
+        low: Lower end of its interval by Student's t over runs; NaN for a single run.
+        high: Upper end of the interval.
+        verdict: "grows" or "shrinks" if the interval excludes 0.
     """
 
     mean: Float64
-    change: Change
+    change: float
+    low: float
+    high: float
+    verdict: Literal["grows", "shrinks", "no clear change"] = "no clear change"
+
+    @classmethod
+    def of(cls, curves: Float64, fork: int) -> Rounds:
+        """Return the summary of curves, one for each run; methods differ after the round `fork`."""
+        mean, changes = curves.mean(axis=0), curves[:, -1] - curves[:, fork]
+        change = float(changes.mean())
+        if len(changes) < 2:
+            return cls(mean, change, math.nan, math.nan)
+        from scipy.stats import t
+
+        low, high = t.interval(CONFIDENCE, len(changes) - 1, change, changes.std(ddof=1) / np.sqrt(len(changes)))
+        verdict: Any = "grows" if low > 0 else "shrinks" if high < 0 else "no clear change"
+        return cls(mean, change, float(low), float(high), verdict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +150,9 @@ class FeedbackResults:
         rows = []
         for label, measured in self.methods.items():
             found = measured[measure]
-            change = found.change
             cells = [number(float(found.mean[each])) for each in shown]
-            cells += [number(change.mean, signed=True), bounds(change.low, change.high, signed=True)]
-            rows.append([label, *cells, change.verdict])
+            cells += [number(found.change, signed=True), bounds(found.low, found.high, signed=True)]
+            rows.append([label, *cells, found.verdict])
         return Table(f"{NAMES.get(measure, measure)}; change since round {self.fork}", header, rows)
 
 
@@ -181,37 +182,19 @@ def feedback_loop(settings: FeedbackSettings, *, jobs: int = 1, progress: Progre
 
 def feedback_results(settings: FeedbackSettings, done: Sequence[Measured]) -> FeedbackResults:
     """Return the changes over rounds and the comparison of the last rankings."""
-    fork = max(settings.warm, FIRST)
-    curves = {
+    methods = {
         label: {
-            measure: np.stack([chain.curve(measure) for chain, _ in done if chain.label == label])
+            measure: Rounds.of(
+                np.stack([chain.curve(measure) for chain, _ in done if chain.label == label]), max(settings.warm, FIRST)
+            )
             for measure in done[0][0].rounds[0]
         }
         for label in dict.fromkeys(chain.label for chain, _ in done)
-    }
-    methods = {
-        label: {
-            measure: Rounds(each.mean(axis=0), _change(each[:, -1] - each[:, fork]))
-            for measure, each in measured.items()
-        }
-        for label, measured in curves.items()
     }
     evaluated = [(chain.label, evaluation) for chain, evaluation in done]
     data = f"{data_name(settings.data)}, after {settings.rounds} rounds"
     comparison = compare_runs(settings, evaluated, data=data)
     return FeedbackResults(settings, comparison, methods, tuple(chain for chain, _ in done))
-
-
-def _change(values: Float64) -> Change:
-    """Return the mean of paired differences and its interval."""
-    mean, count = float(values.mean()), len(values)
-    if count < 2:
-        return Change(mean, float("nan"), float("nan"))
-    from scipy.stats import t
-
-    half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1) * values.std(ddof=1) / np.sqrt(count))
-    low, high = mean - half, mean + half
-    return Change(mean, low, high, "grows" if low > 0 else "shrinks" if high < 0 else "no clear change")
 
 
 def _chains(settings: FeedbackSettings, seed: int) -> list[Measured]:
@@ -442,7 +425,7 @@ def summary_of(results: FeedbackResults) -> str:
     parts = []
     for label, measured in results.methods.items():
         found = measured[BIAS]
-        parts.append(f"{label} {found.mean[results.fork]:.3f} to {found.mean[-1]:.3f} ({found.change.verdict})")
+        parts.append(f"{label} {found.mean[results.fork]:.3f} to {found.mean[-1]:.3f} ({found.verdict})")
     return (
         f"{done}\n\nPopularity bias, the correlation of exposure with past clicks given the grade, from round "
         f"{results.fork} to round {settings.rounds}: {'; '.join(parts)}."
@@ -450,16 +433,15 @@ def summary_of(results: FeedbackResults) -> str:
 
 
 def _notes(settings: FeedbackSettings) -> list[str]:
+    shown = "the ranker's own order"
+    if settings.boost:
+        shown = f"the ranker's scores plus {settings.boost:g} standard deviations of popularity"
     return [
-        "All measures are on the test part, ranked as the system would show it. Exposure is the users' observation by "
-        "position. Past clicks are those on the training lists so far, in the method's own chain.",
+        f"All measures are on the test part, in the order that the system shows: {shown}. Exposure is the users' "
+        "observation by position. Past clicks are those on the training lists so far, in the method's own chain.",
         "A ranker that knows relevance only in part also correlates with past clicks. Compare with `labels`, which was "
         "trained on the grades, not with 0.",
-        f"The system adds {settings.boost:g} standard deviations of popularity to the scores of every ranker."
-        if settings.boost
-        else "The system shows the ranker's own order.",
-        "Intervals are Student's t over runs, for changes within a run. Bands in figures are a standard error of the "
-        "mean over runs; most of it is how runs differ from each other, in every method alike.",
+        "Intervals are Student's t over runs, for changes within a run. Bands are a standard error of the mean.",
     ]
 
 

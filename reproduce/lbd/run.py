@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from clickprism._util.files import make_folder
-from clickprism.experiments.data import load_raw
+from clickprism.experiments.data import load_data
 from reproduce.common.cli import How
 from reproduce.common.files import done
 from reproduce.common.page import publish
@@ -46,7 +46,7 @@ def read_data(plan: Plan) -> None:
     """Read the files of the data once, so that what is missing or broken is said before anything is tuned."""
     if plan.folder is not None:
         for world in plan.worlds(0.0, plan.size.seeds[:1]):
-            load_raw(data_settings(world, plan.folder))
+            load_data(data_settings(world, plan.folder))
 
 
 def foresee(plan: Plan, out: Path, jobs: int) -> float:

@@ -18,7 +18,7 @@ from clickprism._util.tables import to_json
 from clickprism.cli.reference import examples
 from clickprism.data.letor import write_letor
 from clickprism.data.synthetic import SyntheticSettings
-from clickprism.experiments.data import load_raw
+from clickprism.experiments.data import read_data
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.experiments.train import RUN, RunRecord, train_ranker
 from clickprism.rankers.lambdamart import LambdaMART
@@ -233,7 +233,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("dla", "click"):
         train_ranker(settings, method=name, out=tmp_path / "runs" / name, show=False)
     model_of(TREES).save(tmp_path / "runs" / "trees" / "model")
-    judged = load_raw(data).test
+    judged = read_data(data).dataset.test
     write_letor(judged, tmp_path / "test.txt")
     lists = judged.lists
     columns = {f"feature_{number + 1}": lists.features[:, number] for number in range(lists.features.shape[1])}

@@ -194,9 +194,9 @@ def test_changes_are_paired_by_seed() -> None:
     settings = replace(tiny(), runs=3)
     found = feedback_results(settings, chains).methods["dla"]["gini"]
     half = 4.302652730 * 0.01 / np.sqrt(3)
-    assert [found.change.mean, found.change.low, found.change.high] == pytest.approx([0.1, 0.1 - half, 0.1 + half])
-    assert found.change.verdict == "grows"
-    single = feedback_results(settings, chains[:1]).methods["click"]["gini"].change
+    assert [found.change, found.low, found.high] == pytest.approx([0.1, 0.1 - half, 0.1 + half])
+    assert found.verdict == "grows"
+    single = feedback_results(settings, chains[:1]).methods["click"]["gini"]
     assert np.isnan(single.low)
     assert single.verdict == "no clear change"
 

@@ -86,7 +86,7 @@ def raw_features(
     return values.astype(np.float32)
 
 
-def to_json(candidates: Candidates, scores: Mapping[str, Float64]) -> bytes:
+def to_json(candidates: Candidates, scores: Mapping[Role, Float64]) -> bytes:
     """Return the first few candidates with the scores of each ranker; a missing value is null."""
     kept: dict[str, Any] = {"scores": {role: values[:KEPT].tolist() for role, values in scores.items()}}
     for name, values in (("features", candidates.features), ("clicks", candidates.clicks)):
@@ -261,7 +261,8 @@ class Original:
             if self.calibration is not None:
                 imputed = np.clip(expit(self.calibration(imputed)), SMALL, 1 - SMALL)
             scores = fitted.estimate(drawn.clicks, imputed)
-        return {"main": scores} | ({} if self.naive is None else {"naive": _score(self.naive, drawn)})
+        found: dict[Role, Float64] = {"main": scores}
+        return found if self.naive is None else {**found, "naive": _score(self.naive, drawn)}
 
 
 def may_miss(model: Model) -> Bool:
@@ -343,7 +344,8 @@ def write_bundle(
     original, fitted = Original(served, imputing, calibration, naive), approximation(served)
     main, contents = contents_of(served)
     parts: dict[str, Part] = {}
-    for role, each in (("imputation", imputing), ("naive", naive)):
+    beside: tuple[tuple[Role, Any], ...] = (("imputation", imputing), ("naive", naive))
+    for role, each in beside:
         if each is not None:
             line = calibration if role == "imputation" else None
             parts[role], files = contents_of(each, role=role, calibration=line)

@@ -363,10 +363,20 @@ class Bundle:
     def facts(self) -> BundleFacts:
         """Return what the bundle contains."""
         own = self.manifest
-        sizes = {"features": len(own.feature_names), "click_fields": len(own.click_fields)}
-        same = {name: getattr(own, name) for name in ("name", "kind", "metrics", "notes", "scope", "files")}
-        trained = {"method": own.method.get("name"), "naive": own.naive is not None}
-        return BundleFacts(bundle=self.folder, version=self.version, **same, **sizes, **trained)
+        return BundleFacts(
+            bundle=self.folder,
+            version=self.version,
+            name=own.name,
+            kind=own.kind,
+            method=own.method.get("name"),
+            features=len(own.feature_names),
+            click_fields=len(own.click_fields),
+            naive=own.naive is not None,
+            metrics=own.metrics,
+            notes=own.notes,
+            scope=own.scope,
+            files=own.files,
+        )
 
     def path(self, name: str) -> Path:
         """Return the path of a file."""
