@@ -38,19 +38,11 @@ def demo(*, out: Path = Path("runs/demo"), settings: Flat[DemoSettings], output:
     Args:
         out: Folder for the report, the log, the rankers and a bundle.
     """
-    from rich.console import Console
-
-    from clickprism.experiments.demo import rendered, run_demo
+    from clickprism.experiments.demo import run_demo
 
     with output.status() as status:
         result = run_demo(settings, out=out, program=program(), say=status)
-    if output.json:
-        output.result(result)
-        return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 110
-    console.print(rendered(result))
+    output.show(result.text(), result)
 
 
 def train(
