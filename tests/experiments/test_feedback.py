@@ -223,7 +223,7 @@ def test_results_are_written_whole(results: FeedbackResults, tmp_path: Path) -> 
     [
         ({"rounds": 0}, "rounds must be at least 1"),
         ({"rounds": 2, "warm": 2}, "warm must be from 0 to 1"),
-        ({"boost": -1.0}, "boost must be 0 or more"),
+        ({"boost": -1.0}, "boost must be from 0 to"),
         ({"exploration": 2.0}, "exploration must be from 0 to 1"),
         ({"feature": "counts"}, "feature must be one of count, rate, none"),
     ],

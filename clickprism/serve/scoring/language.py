@@ -25,7 +25,7 @@ from clickprism.rankers.text_tokens import (
     tokenise,
 )
 from clickprism.serve.bundle.bundle import Bundle, Role
-from clickprism.serve.scoring.scorer import Candidates, Need, Scored, open_session
+from clickprism.serve.scoring.scorer import Candidates, Need, Scored, check_sample, open_session
 from clickprism.settings import build
 from clickprism.types import Float32, Float64
 
@@ -283,8 +283,6 @@ class LanguageScorer:
 
     def warm(self) -> None:
         """Score the sample of the bundle; raise an error if its scores have changed."""
-        from clickprism.serve.scoring.scorer import check_sample
-
         check_sample(self, self._bundle, self._role, tolerance=self.tolerance)
 
 
