@@ -53,13 +53,13 @@ def pair_graph(encoder: Any, weight: Float32, *, pooling: Pooling, int8: bool) -
     graph, bert = Graph(), _Bert(encoder, int8=int8)
     states = bert.states(graph, typed=pooling != "match" and encoder.config.type_vocab_size > 1)
     if pooling == "cls":
-        pooled = graph.op("Gather", states, graph.const(np.array(0, np.int64)), axis=1)
+        pooled = graph.op("Gather", states, np.array(0, np.int64), axis=1)
     elif pooling == "mean":
         pooled = _mean(graph, states)
     else:
         weight = weight * np.float32(encoder.config.hidden_size)
         pooled = graph.op("Mul", *(_direction(graph, states, kind) for kind in (QUERY, DOCUMENT)))
-    graph.output(graph.op("MatMul", pooled, graph.const(weight)), "odds", FLOAT, "pairs")
+    graph.output(graph.op("MatMul", pooled, weight), "odds", FLOAT, "pairs")
     return graph.bytes()
 
 
@@ -92,12 +92,10 @@ class _Bert:
         )
         if not typed:
             places_of = places_of + types[0]
-        value = graph.op(
-            "Add", *(graph.op("Gather", graph.const(t), at) for t, at in ((words, tokens), (places_of, places)))
-        )
+        value = graph.op("Add", *(graph.op("Gather", t, at) for t, at in ((words, tokens), (places_of, places))))
         if typed:
-            value = graph.op("Add", value, graph.op("Gather", graph.const(types), graph.input("types", INT64, *shape)))
-        norm = (graph.const(tensors[f"embeddings.LayerNorm.{name}"]) for name in ("weight", "bias"))
+            value = graph.op("Add", value, graph.op("Gather", types, graph.input("types", INT64, *shape)))
+        norm = (tensors[f"embeddings.LayerNorm.{name}"] for name in ("weight", "bias"))
         value = graph.op("LayerNormalization", value, *norm, axis=-1, epsilon=self._epsilon)
         for layer in range(self._layers):
             value = self._layer(graph, value, f"encoder.layer.{layer}.")
@@ -110,35 +108,35 @@ class _Bert:
         )
         value = self._joined(graph, mixed, value, f"{start}attention.output.")
         wide = self._product(graph, value, f"{start}intermediate.dense")
-        wide = graph.op("BiasGelu", wide, graph.const(tensors[f"{start}intermediate.dense.bias"]), domain=FUSED)
+        wide = graph.op("BiasGelu", wide, tensors[f"{start}intermediate.dense.bias"], domain=FUSED)
         return self._joined(graph, self._product(graph, wide, f"{start}output.dense"), value, f"{start}output.")
 
     def _attention(self, graph: Graph, value: str, start: str) -> str:
         names = ("query", "key", "value")
         weight = np.concatenate([self._tensors[f"{start}{name}.weight"] for name in names]).T
-        bias = graph.const(np.concatenate([self._tensors[f"{start}{name}.bias"] for name in names]))
+        bias = np.concatenate([self._tensors[f"{start}{name}.bias"] for name in names])
         about = {"num_heads": self._heads, "domain": FUSED}
         if not self._int8:
-            return graph.op("Attention", value, graph.const(weight), bias, "lengths", **about)
+            return graph.op("Attention", value, weight, bias, "lengths", **about)
         whole, scale, zero = graph.ops("DynamicQuantizeLinear", value, outputs=3)
-        columns, scales, zeros = self._quantised(graph, weight)
+        columns, scales, zeros = self._quantised(weight)
         return graph.op("QAttention", whole, columns, bias, scale, scales, "lengths", zero, zeros, **about)
 
     def _product(self, graph: Graph, value: str, name: str) -> str:
         """W x, without its bias, which the next operator adds."""
         weight = self._tensors[f"{name}.weight"].T
         if not self._int8:
-            return graph.op("MatMul", value, graph.const(weight))
-        return graph.op("DynamicQuantizeMatMul", value, *self._quantised(graph, weight), domain=FUSED)
+            return graph.op("MatMul", value, weight)
+        return graph.op("DynamicQuantizeMatMul", value, *self._quantised(weight), domain=FUSED)
 
-    def _quantised(self, graph: Graph, weight: Float32) -> tuple[str, str, str]:
+    def _quantised(self, weight: Float32) -> tuple[Any, Any, Any]:
         whole, scales = quantised(weight)
-        return graph.const(whole), graph.const(scales), graph.const(np.zeros(len(scales), np.int8))
+        return whole, scales, np.zeros(len(scales), np.int8)
 
     def _joined(self, graph: Graph, value: str, before: str, start: str) -> str:
         """LayerNorm(value + bias + before)."""
         names = ("LayerNorm.weight", "LayerNorm.bias", "dense.bias")
-        given = (graph.const(self._tensors[f"{start}{name}"]) for name in names)
+        given = (self._tensors[f"{start}{name}"] for name in names)
         return graph.op("SkipLayerNormalization", value, before, *given, domain=FUSED, epsilon=self._epsilon)
 
 
@@ -157,17 +155,17 @@ def quantised(weight: Float32) -> tuple[Any, Float32]:
 
 def _mask(graph: Graph, comparison: str, kind: int) -> str:
     """1 where a token is of this kind, [pairs, 1, length]."""
-    found = graph.cast(graph.op(comparison, "kinds", graph.const(np.array(kind, np.int64))), FLOAT)
-    return graph.op("Unsqueeze", found, graph.const(np.array([1], np.int64)))
+    found = graph.cast(graph.op(comparison, "kinds", np.array(kind, np.int64)), FLOAT)
+    return graph.op("Unsqueeze", found, np.array([1], np.int64))
 
 
 def _sum(graph: Graph, states: str, mask: str) -> str:
-    return graph.op("Squeeze", graph.op("MatMul", mask, states), graph.const(np.array([1], np.int64)))
+    return graph.op("Squeeze", graph.op("MatMul", mask, states), np.array([1], np.int64))
 
 
 def _mean(graph: Graph, states: str) -> str:
     mask = _mask(graph, "GreaterOrEqual", 0)
-    count = graph.op("ReduceSum", mask, graph.const(np.array([2], np.int64)), keepdims=0)
+    count = graph.op("ReduceSum", mask, np.array([2], np.int64), keepdims=0)
     return graph.op("Div", _sum(graph, states, mask), count)
 
 
