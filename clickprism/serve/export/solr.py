@@ -57,7 +57,7 @@ class Cuts:
         >>> Cuts(0, {0.5: 0.499999}).text(0.5), Cuts(0, {}).text(float(LARGEST))
         ('0.499999', 'Infinity')
         """
-        if abs(threshold) >= LARGEST:
+        if abs(threshold) >= float(LARGEST):
             return "Infinity" if threshold > 0 else "-Infinity"
         return str(self.written[threshold])
 
@@ -81,7 +81,7 @@ def cuts_of(thresholds: Float32) -> Cuts:
     written = np.choose(exact.argmax(axis=0), tries)
     if not (exact.any(axis=0) | tiny).all():
         shift = int(np.ceil(np.log2(SAFE / np.abs(values[~tiny]).min())))
-        if shift < 0 or float(np.abs(values).max()) * 2.0**shift > LARGEST:
+        if shift < 0 or float(np.abs(values).max()) * 2.0**shift > float(LARGEST):
             ends = f"{values.min():.3g} to {values.max():.3g}"
             remedy = "Export onnx or elasticsearch, or train with a normaliser such as standard"
             raise DataError(f"thresholds from {ends} of one feature are too far apart for solr", remedy=remedy)
