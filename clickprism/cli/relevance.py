@@ -244,6 +244,7 @@ def approximate_fit(
     start = None if since is None else parse_time(since, field="since")
     store = LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        update_sessions(store, writer.engine)
         found = fit_log(
             store,
             writer.engine,
@@ -298,6 +299,7 @@ def approximate_apply(
     time, loaded = None if as_of is None else parse_time(as_of, field="as_of"), Approximation.load(network)
     store = LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        update_sessions(store, writer.engine)
         found = apply_log(
             store,
             writer.engine,
@@ -346,6 +348,8 @@ def judgments(
 
     found = judge_file(estimates, out, settings, kind=format, queries=queries)
     output.result(found)
+    if found.warning is not None:
+        output.note(found.warning)
     output.note(f"Written: {out}")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import Table, to_json
 from clickprism.evaluation import plots
-from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, as_text, compare
+from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, compare
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CEILING, FLOOR, INITIAL = "labels", "click", "initial"
 FORMATS: Final[Mapping[str, Callable[[Comparison], str]]] = {
-    "txt": as_text,
+    "txt": str,
     "md": as_markdown,
     "tex": as_latex,
     "html": as_html,
