@@ -321,8 +321,8 @@ def publish(
 def store_info(store: str, /, *, output: Flat[Output]) -> None:
     """Describe what a store contains.
 
-    The result is the current version and older ones that are still kept, with their age and size, and the names of the
-    fields. The password of a Redis server is read from `CLICKPRISM_REDIS_PASSWORD`.
+    The result is the current version with its age, the number of pairs, and the names of the fields. The password of a
+    Redis server is read from `CLICKPRISM_REDIS_PASSWORD`.
 
     ```bash
     clickprism store info store

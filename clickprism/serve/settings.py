@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, final
 
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 
 TOKEN_VARIABLE: Final = "CLICKPRISM_TOKEN"  # noqa: S105 - the name of the variable
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -78,8 +79,7 @@ class ExportSettings:
         for option, value in (("name", self.name), ("feature_set", self.feature_set)):
             if value is not None and not NAME.fullmatch(value) and not (option == "feature_set" and self.from_file):
                 raise SettingError(option, value, "consist of letters, digits, _, - and .")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "be 0 or more")
+        check_fields(self, seed=(0, None))
 
     @property
     def from_file(self) -> bool:
@@ -145,9 +145,7 @@ class RolloutSettings:
         rising = all(low < high for low, high in zip(self.shares, self.shares[1:], strict=False))
         if not self.shares or not rising or not 0 < self.shares[0] <= self.shares[-1] <= 1:
             raise SettingError("shares", self.shares, "be rising numbers above 0 and at most 1")
-        for name in ("stage_searches", "planned_searches"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
+        check_fields(self, stage_searches=(1, None), planned_searches=(1, None))
         if not 0 < self.confidence < 1:
             raise SettingError("confidence", self.confidence, "be between 0 and 1")
 
@@ -209,13 +207,8 @@ class ServeSettings:
     drain: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("workers", "max_body", "max_documents", "max_waiting"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
-        if self.rerank_depth is not None and self.rerank_depth < 0:
-            raise SettingError("rerank_depth", self.rerank_depth, "be 0 or more")
-        if not 0 <= self.port <= 65535:
-            raise SettingError("port", self.port, "be from 0 to 65535")
+        counts = dict.fromkeys(("workers", "max_body", "max_documents", "max_waiting"), (1, None))
+        check_fields(self, port=(0, 65535), rerank_depth=(0, None), **counts)
         for name in ("timeout", "max_feature_age", "follow_every", "drain"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be a number of seconds above 0")

@@ -72,12 +72,12 @@ def test_ranks_and_moves() -> None:
     assert [row.id for row in view.debiased] == ["c", "b", "a"]
     assert view.notices[0] == (
         "c moves up from position 3 to 1. It was clicked in 2 of 10 impressions, "
-        "at positions observed 50 % as often as position 1: relevance 40.0 %."
+        "at positions observed 50% as often as position 1: relevance 40.0%."
     )
     assert "It was not clicked in 10 impressions" in view.notices[1]
     live = view_of(Example("q", documents), {"a": (1000, 400)})
-    assert (live.rows[0].click_rate.text, live.rows[0].impressions.text) == ("40.0 %", "1,000")
-    assert view_of(Example("q", [])).notices == ("The log has no document of this query.",)
+    assert (live.rows[0].click_rate.text, live.rows[0].impressions.text) == ("40.0%", "1,000")
+    assert view_of(Example("q", [])).notices == ["The log has no document of this query."]
 
 
 def test_queries_are_found_by_text_id_or_beginning() -> None:
