@@ -37,11 +37,6 @@ class Live:
     """A model that is verified and warm, with the version that every answer of it carries.
 
     A request takes one at its start and keeps it to its end, whatever is promoted meanwhile.
-
-    Args:
-        source: a bundle, or a deployment whose current bundle is loaded.
-        store: where the click vectors are; a DataError if it lacks some.
-        rerank_depth: that of `ServeSettings`: None takes the scope of the bundle, 0 is no limit.
     """
 
     def __init__(self, source: Path, store: FeatureStore | None, *, rerank_depth: int | None = None) -> None:
@@ -138,12 +133,7 @@ def _columns(fields: tuple[str, ...], wanted: tuple[str, ...]) -> slice | Int64 
 
 @final
 class Follower:
-    """Keeps the model of a bundle or a deployment.
-
-    Attributes:
-        live: The model that answers; None until the first is warm. Readers take it once for a request.
-        problem: Why the model that is pointed to is not served; None if it is.
-    """
+    """Keeps the model of a bundle or a deployment."""
 
     def __init__(
         self,
@@ -154,8 +144,8 @@ class Follower:
         rerank_depth: int | None = None,
         optional: bool = False,
     ) -> None:
-        self.live: Live | None = None
-        self.problem: str | None = None
+        self.live: Live | None = None  # the model that answers, once the first is warm
+        self.problem: str | None = None  # why the model that is pointed to is not served
         self._source, self._store, self._changed = source, store, changed
         self._rerank_depth, self._optional = rerank_depth, optional
         self._seen: object = None
@@ -192,14 +182,7 @@ class Follower:
 
 @final
 class Models:
-    """The models and the store of a worker.
-
-    Attributes:
-        current: The model whose ranking is answered.
-        challenger: The model whose ranking is interleaved with it, if there is one.
-        shadow: Scores after the answer, if there is one.
-        store: None until it is open, or without a store.
-    """
+    """The models and the store of a worker: the current one, one that is interleaved with it, and a shadow."""
 
     def __init__(self, source: Path, settings: ServeSettings, metrics: Metrics, *, tell_swaps: bool) -> None:
         self._settings, self._metrics, self._tell_swaps = settings, metrics, tell_swaps

@@ -52,27 +52,16 @@ LOGGING: Final = {
 @final
 @dataclass(frozen=True)
 class Listening:
-    """Where a service listens, and what it serves.
+    """Where a service listens, and what it serves."""
 
-    Attributes:
-        address: Address for clients.
-        host: Host that it listens on.
-        port: Port that it listens on.
-        pid: Process id of the supervisor; stop the service with SIGINT or SIGTERM.
-        version: Version of the bundle.
-        kind: Kind of the ranker.
-        token: Token that was generated for this run; None if there is none, or if it was given.
-        rerank_depth: Number of documents of a request that are re-ranked, from the first; None for all.
-    """
-
-    address: str
-    host: str
-    port: int
-    pid: int
-    version: str
-    kind: str
-    token: str | None
-    rerank_depth: int | None = None
+    address: str  # Address for clients
+    host: str  # Host that it listens on
+    port: int  # Port that it listens on
+    pid: int  # Process id of the supervisor; stop the service with SIGINT or SIGTERM
+    version: str  # Version of the bundle
+    kind: str  # Kind of the ranker
+    token: str | None  # Token that was generated for this run; None if there is none, or if it was given
+    rerank_depth: int | None = None  # Number of documents of a request that are re-ranked, from the first; None for all
 
     def tables(self) -> list[Table]:
         """Return the address and the bundle."""
@@ -116,8 +105,8 @@ def run(
         source: a bundle, or a deployment whose current bundle is followed.
         settings: of the service.
         token: what requests must carry; None for no authentication.
-        listening: receives the address once the service listens.
-        generated: whether the token was generated for this run, so that `listening` has to tell it.
+        listening: receives the address once the service listens, and the token if it was `generated` for this run.
+        generated: whether the token was generated for this run.
         request_lines: whether to write a line of JSON for every request.
         make: makes the application of a worker, in a fresh interpreter, from the arguments of `Service`.
     """

@@ -133,9 +133,7 @@ def current_folder(folder: Path) -> Path:
 class LmdbStore:
     """The store in a folder, open to read. It may be shared by threads, and used on in a forked process.
 
-    Args:
-        folder: that `clickprism store publish` has filled.
-        poll_seconds: how often to look for a new version; 0: at every lookup.
+    It looks for a new version every `poll_seconds`.
     """
 
     def __init__(self, folder: Path, *, poll_seconds: float = 0.2) -> None:
@@ -208,12 +206,9 @@ _MAP_BYTES: Final = 1 << 40
 
 @final
 class LmdbBuilder:
-    """Fills a folder with a new version; use it in a `with`, one at a time in a folder.
+    """Fills a folder with a new version; use it in a `with`.
 
-    Args:
-        folder: of the store; it is created if missing.
-        grace: seconds for which a version stays after it was replaced.
-        waiting: called once if another process builds here.
+    A version stays for `grace` seconds after it was replaced. `waiting` is called if another process builds here.
     """
 
     def __init__(self, folder: Path, *, grace: float, waiting: Callable[[], None] | None = None) -> None:
