@@ -225,12 +225,6 @@ class Deployment:
                 shutil.rmtree(each, ignore_errors=True)
 
 
-def current_bundle(source: Path) -> Bundle:
-    """Return the bundle in a folder, or the current bundle of a deployment, after a check of its files."""
-    deployment = Deployment(source)
-    return deployment.current() if deployment.exists() else Bundle.load(source)
-
-
 def warmed(bundle: Bundle) -> Scorer:
     """The scorer of a bundle, after it scored the bundle's own sample as it should."""
     scorer = open_scorer(bundle)

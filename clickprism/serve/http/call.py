@@ -23,6 +23,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from clickprism._util.files import stamp
 from clickprism.errors import DataError
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.settings import is_loopback
@@ -185,9 +186,8 @@ class Tokens:
         """The tokens, the first of which signs cookies."""
         if self._file is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + TOKEN_SECONDS
-            with suppress(OSError, DataError):
-                about = self._file.stat()
-                seen = about.st_mtime_ns, about.st_size, about.st_ino
+            with suppress(DataError):
+                seen = stamp(self._file)
                 if seen != self._seen:
                     self._values, self._seen = read_tokens(self._file), seen
         return self._values

@@ -24,12 +24,11 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
-from clickprism.serve.bundle.deployment import current_bundle
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.app import Service
 from clickprism.serve.http.call import read_tokens, write_line
 from clickprism.serve.http.metrics import FOLDER
-from clickprism.serve.http.models import Live
+from clickprism.serve.http.models import Live, load
 from clickprism.serve.http.protocol import Protocol
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store.base import open_store
@@ -79,11 +78,11 @@ def check(source: Path, settings: ServeSettings, *, token: str | None) -> Live:
         check_token(token, host=settings.host)
     else:
         read_tokens(settings.token_file)
-    sources = [each for each in (source, settings.shadow, settings.interleave) if each]
-    for each in sources:
-        verify_apart(current_bundle(each).folder)
+    found = [load(each) for each in (source, settings.shadow, settings.interleave) if each]
+    for bundle, _ in found:
+        verify_apart(bundle.folder)
     with nullcontext() if settings.store is None else closing(open_store(settings.store)) as store:
-        models = [Live(each, store, rerank_depth=settings.rerank_depth) for each in sources]
+        models = [Live(*each, store, rerank_depth=settings.rerank_depth) for each in found]
     return models[0]
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 
-from clickprism._util.files import sha256
+from clickprism._util.files import sha256, stamp
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
@@ -217,8 +217,8 @@ def follow(
             raise SettingError(name, getattr(settings, name), "not be given together with --follow")
 
     def state() -> object:
-        files = [path.stat() for path in (settings.features, settings.imputed, settings.estimates) if path is not None]
-        return log.table("snapshots").version, [(file.st_mtime_ns, file.st_size, file.st_ino) for file in files]
+        files = [path for path in (settings.features, settings.imputed, settings.estimates) if path is not None]
+        return log.table("snapshots").version, [stamp(path) for path in files]
 
     before = None
     while True:
