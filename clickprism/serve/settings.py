@@ -32,11 +32,8 @@ class BundleSettings:
         metrics: Metrics for the model card, such as `--metrics.nDCG@10 0.51`.
         notes: Notes for the model card; may be repeated.
         examples: Number of example queries for the page of the service; the log of the run is read or simulated again.
-        judged: For a language model, a TREC file of grades (query id, 0, document id, grade) to measure the cost of
-            int8. By default it is compared with its full precision on generated texts.
-        queries: File with the texts of the judged queries.
-        documents: File with the texts of the judged documents.
-        full_precision: Never serve a language model in int8.
+        full_precision: Never serve a language model in int8. By default int8 is used if it keeps the order of generated
+            texts.
         replace: Replace an existing bundle in the same folder.
     """
 
@@ -47,18 +44,12 @@ class BundleSettings:
     metrics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     examples: int = 0
-    judged: Path | None = None
-    queries: Path | None = None
-    documents: Path | None = None
     full_precision: bool = False
     replace: bool = False
 
     def __post_init__(self) -> None:
         if self.examples < 0:
             raise SettingError("examples", self.examples, "be 0 or more")
-        texts = (self.judged, self.queries, self.documents)
-        if any(texts) and not all(texts):
-            raise SettingError("judged", self.judged, "be given together with --queries and --documents")
 
 
 @final

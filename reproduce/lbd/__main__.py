@@ -15,7 +15,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 from clickprism._util.files import make_folder
 from clickprism.errors import SettingError
-from clickprism.experiments.data import load_raw
+from clickprism.experiments.data import load_data
 from reproduce.common.cli import How, changed, guarded, options, parts_of, size_name, words
 from reproduce.common.files import done
 from reproduce.common.page import publish
@@ -77,7 +77,7 @@ def reproduce(plan: Plan, how: How) -> list[Row]:
     make_folder(how.out)
     if plan.folder is not None and not all(done(run, how.out) for run in runs):
         for world in plan.worlds(0.0, plan.size.seeds[:1]):  # says what is missing or broken before anything is run
-            load_raw(data_settings(world, plan.folder))
+            load_data(data_settings(world, plan.folder))
     todo: dict[str, Any] = {"out": how.out, "folder": plan.folder, "jobs": how.jobs}
     perform_all(plan.tuning(), **todo, what="tuning")
     plan = plan.tuned(how.out)

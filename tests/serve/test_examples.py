@@ -50,16 +50,16 @@ def test_without_observation_every_place_is_seen_alike() -> None:
     ("change", "words"),
     [
         ({"version": 2}, "is of version 2"),
-        ({"queries": [{"id": 3, "documents": []}]}, "is no file of examples"),
+        ({"queries": [{"id": 3, "documents": []}]}, "is not a file of examples"),
         ({"queries": [{"id": "q", "documents": [], "code": "x"}]}, "unknown field"),
-        ({"observation": [-1.0]}, "is no file of examples"),
+        ({"observation": [-1.0]}, "is not a file of examples"),
     ],
 )
 def test_files_that_are_refused(change: dict[str, object], words: str) -> None:
     content = {"version": VERSION, "queries": [], **change}
     with pytest.raises(DataError, match=words):
         read_examples(json.dumps(content).encode())
-    with pytest.raises(DataError, match="is no file of examples"):
+    with pytest.raises(DataError, match="is not a file of examples"):
         read_examples(b"\x80\x04]")
 
 
