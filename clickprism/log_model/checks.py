@@ -184,7 +184,7 @@ def curve_error(fit: Fit, *, seed: int = 0) -> Float64:
     own, pair = np.unique(counts.pair[cells], return_inverse=True)
     if len(np.unique(counts.query[own])) < FEWEST_QUERIES:
         return np.zeros((size, size))
-    shape, rate = problem.strengths(fit.theta, problem.prior_mean(fit.theta))
+    shape, rate = fit.strengths
     relevance = np.log((counts.by_pair(counts.clicks) + shape) / (fit.exposure + rate))
     clicks, position = problem.relevant_cell_clicks[cells], counts.position[cells]
     total = np.bincount(pair, weights=clicks, minlength=len(own))
@@ -234,17 +234,12 @@ def goodness_of_fit(fit: Fit) -> GoodnessOfFit:
     The clicks of a cell are predicted from the other cells of the pair and its prior, so that they do not predict
     themselves.
     """
-    problem, counts = fit.problem, fit.problem.counts
-    linear, seen = problem.log_observation(fit.theta), np.zeros(len(counts.pair))
-    for step, weight in zip(problem.steps(fit.theta), fit.value.nodes, strict=True):
-        seen += weight[counts.query][counts.pair] * np.exp(np.clip(step * linear, LOWEST, HIGHEST))
-    shape, rate = problem.strengths(fit.theta, problem.prior_mean(fit.theta))
-    exposure = counts.impressions * seen
-    trust, clicks = problem.trust, counts.clicks
-    extra = 0.0 if trust is None else trust.kappa * trust.gamma * exposure
+    counts, trust, clicks = fit.problem.counts, fit.problem.trust, fit.problem.counts.clicks
+    shape, rate = fit.strengths
+    exposure, extra = fit.seen, np.zeros(len(clicks))
     if trust is not None:
-        clicks = clicks - trust.clicks
-    total, clicked = counts.by_pair(exposure)[counts.pair], counts.by_pair(clicks)[counts.pair]
+        clicks, extra = clicks - trust.clicks, trust.kappa * trust.gamma * exposure
+    total, clicked = fit.exposure[counts.pair], counts.by_pair(clicks)[counts.pair]
     other = np.maximum(clicked - clicks, 0.0)
     value = (other + shape[counts.pair]) / (total - exposure + rate[counts.pair])
     expected = value * exposure + extra
@@ -345,7 +340,7 @@ class _Equations:
         self.offset = logs[cells] - self.curve[self.position]  # what depends on the document, as in the model
         self.free = np.append((shown > 0) & (np.arange(self.positions) > 0), True)
         # one prior for all: the prior of the model depends on where a pair was first clicked, thus on its own clicks
-        rate = float(np.median(fit.problem.strengths(fit.theta, fit.problem.prior_mean(fit.theta))[1]))
+        rate = float(np.median(fit.strengths[1]))
         rng, seen = np.random.default_rng([seed, 7]), np.exp(logs[cells])
         shape = rate * self.clicks.sum() / max(float((self.impressions * seen).sum()), 1e-300)
         self.parts: list[_Part] = []

@@ -12,6 +12,7 @@ clicked documents up (`feedback` tests this), and its reaction is taken out of t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, NamedTuple, final
 
 import numpy as np
@@ -99,6 +100,11 @@ class LogCounts:
         """Return the sums of values of cells over each position, [positions]."""
         return np.bincount(self.position, weights=values, minlength=self.positions).astype(np.float64, copy=False)
 
+    @cached_property
+    def starts(self) -> Int64:
+        """Return the first cell of each pair, and the number of cells, [pairs + 1]."""
+        return np.searchsorted(self.pair, np.arange(len(self) + 1)).astype(np.int64)
+
     @property
     def records_views(self) -> bool:
         """Return whether the log records what users observed, at every position where something was shown."""
@@ -106,7 +112,25 @@ class LogCounts:
             return False
         return bool((self.by_position(self.seen) > 0)[self.by_position(self.impressions) > 0].all())
 
-    @property
+    def take(self, queries: Bool) -> tuple[LogCounts, Int64]:
+        """Return the counts of these queries, [queries] of truth values, and which cells these are."""
+        if queries.all():
+            return self, np.arange(len(self.pair))
+        pairs = queries[self.query]
+        cells = np.flatnonzero(pairs[self.pair])
+        of_pairs, of_cells = ("rows", "first", "average", "features", "placed"), (
+            "position", "impressions", "clicks", "context", "last_click", "popularity", "seen", "randomised",
+        )  # fmt: skip
+        cut = {
+            name: getattr(self, name)[kept]
+            for names, kept in ((of_pairs, pairs), (of_cells, cells))
+            for name in names
+            if getattr(self, name) is not None
+        }
+        query = np.unique(self.query[pairs], return_inverse=True)[1].astype(np.int64)
+        return replace(self, query=query, pair=(np.cumsum(pairs) - 1)[self.pair[cells]], **cut), cells
+
+    @cached_property
     def several(self) -> Bool:
         """Return whether each pair was shown at several positions, [pairs]."""
         low, high = np.full(len(self), self.positions), np.full(len(self), -1)

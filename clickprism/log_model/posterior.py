@@ -34,6 +34,7 @@ POINTS: Final = 81  # of the grid
 LEAST: Final = 0.01  # weight of a steepness that is taken into account
 CHUNK: Final = 100_000  # pairs
 CAUTION: Final = 2.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
+FADE: Final = 4
 SAMPLE: Final = 10_000  # pairs from which the prior strength is corrected
 
 
@@ -58,7 +59,7 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     factor = _correction(pairs)
     centre, lower, upper, _ = pairs.integrate(factor, tail)
     exposure, rate = fit.exposure, factor * problem.strengths(fit.theta, mean)[1]
-    caution = 1 + CAUTION * (rate / (exposure + rate)) ** 4
+    caution = 1 + CAUTION * (rate / (exposure + rate)) ** FADE
     value = pairs._replace(rates=pairs.rates * caution).integrate(factor, tail)[0]
     value *= (exposure @ centre) / max(float(exposure @ value), 1e-300)  # the same level of relevance in the mean
     shared = _shared_error(fit, columns, mean, rate)
