@@ -57,11 +57,7 @@ def feedback(logged: Logged, curve: Float64, *, confidence: float = 0.95) -> Fee
     """Test whether the engine reacts to clicks (`feedback_statistics`).
 
     A reaction is absent only if the log would have shown a material one; otherwise a weak result is inconclusive.
-
-    Args:
-        logged: The log.
-        curve: Observation at each position, [positions].
-        confidence: Confidence level of the interval of the reaction.
+    `curve` is the observation at each position, [positions], `confidence` the level of the interval of the reaction.
     """
     days = len(logged.clicks) if logged.days is None else len(np.unique(logged.days))
     products, squares = feedback_statistics(logged, curve) if days > 1 else (np.zeros(0), np.zeros(0))
@@ -78,14 +74,7 @@ def feedback(logged: Logged, curve: Float64, *, confidence: float = 0.95) -> Fee
 
 
 def position_test(curve: Curve, covariance: Float64, counts: LogCounts, linkage: Linkage) -> Test:
-    """Test whether lower positions are observed less often, on average over the positions.
-
-    Args:
-        curve: Curve of the model.
-        covariance: Covariance of its logarithm, [positions, positions].
-        counts: Counts of the log.
-        linkage: Links between positions.
-    """
+    """Test whether lower positions are observed less often on average; `covariance` is that of the log curve."""
     unit = "observation below position 1 relative to position 1, on average"
     shown = counts.by_position(counts.impressions)
     used = np.flatnonzero(shown >= RARE * shown.max())
@@ -322,9 +311,8 @@ class _Part(NamedTuple):
 class _Equations:
     """The moments of the curve and kappa, on the cells of pairs shown at several positions.
 
-    Attributes:
-        curve: Log observation by position in the model, to start from, [positions].
-        free: Which of the curve and kappa are estimated, [positions + 1].
+    `curve` is the log observation by position in the model, to start from, [positions]; `free` says which of the curve
+    and kappa are estimated, [positions + 1].
     """
 
     def __init__(self, fit: Fit, seed: int) -> None:

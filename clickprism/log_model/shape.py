@@ -145,11 +145,9 @@ class Shape:
             matrix[u, v] -= to_pi.T
             matrix[u, u] -= np.diag(post.sum(axis=0)) - post.T @ post - len(counts) * (np.diag(pi) - np.outer(pi, pi))
         if scores:
-            own = counts.query[counts.pair] * counts.positions + counts.position
-            at = np.bincount(own, weights=pull, minlength=counts.queries * counts.positions)
             each = np.concatenate(
                 [
-                    at.reshape(counts.queries, counts.positions)[:, 1:],
+                    counts.by_query_and_position(pull)[:, 1:],
                     self.problem.query_sums @ (prior * (total * slope)[:, None]),
                     self.problem.query_sums @ (post - pi),
                 ],
@@ -178,7 +176,7 @@ def refine(fit: Fit, *, seed: int = 0) -> Fit:
         found, value, _ = solve(shape, shape.centre, tolerance=TOLERANCE)
     except (TrainingError, np.linalg.LinAlgError):
         return fit
-    covariance = sandwich(value, shape.precision, np.linalg.pinv(value.hessian, hermitian=True))
+    covariance = sandwich(value, shape.precision, np.asarray(np.linalg.pinv(value.hessian, hermitian=True)))
     centre, precision = problem.centre.copy(), problem.precision.copy()
     centre[:below] = fit.theta[:below] + found[:below]
     precision[:below, :below] = PINNED * np.eye(below)
