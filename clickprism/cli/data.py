@@ -59,11 +59,11 @@ def check(name: str | None = None, folder: Path | None = None, /, *, output: Ann
         name: Name of a data set, such as mq2008.
         folder: Folder with its files, plain, .gz or .zst.
     """
-    from clickprism.data.recipes import check, known
+    from clickprism.data.recipes import RECIPES, Known, check
     from clickprism.errors import DataError, SettingError
 
     if name is None:
-        output.result(known())
+        output.result(Known(dict(RECIPES)))
         return
     if folder is None:
         raise SettingError("folder", None, f"name the folder with the files of {name}")

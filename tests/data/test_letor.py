@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from clickprism.data import letor_text
+from clickprism.data import letor
 from clickprism.data.letor import read_letor, scan_letor
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, JudgedLists
@@ -239,8 +239,7 @@ def test_quarantine_keeps_the_rest(tmp_path: Path) -> None:
     assert reading.judged.grades.tolist() == [1, 2, 1]
     assert [(bad.line, bad.column) for bad in reading.quarantined] == [(2, 1), (4, 11)]
     assert reading.quarantined[0].raw == b"x qid:1 1:2"
-    reading.write_quarantine(tmp_path / "bad.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    lines = [json.loads(bad.to_json()) for bad in reading.quarantined]
     assert lines[0] == {
         "file": str(path),
         "line": 2,
@@ -260,7 +259,7 @@ def scarce(monkeypatch: pytest.MonkeyPatch) -> None:
             raise MemoryError
         return np.zeros((lines, width), np.float32)
 
-    monkeypatch.setattr(letor_text, "matrix", matrix)
+    monkeypatch.setattr(letor, "matrix", matrix)
 
 
 @pytest.mark.usefixtures("scarce")
