@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, fin
 
 import numpy as np
 
-from clickprism.data.encoding import Encoding, day_of, numbers_of, texts_of
+from clickprism.data.encoding import ABSENT, Encoding, day_of, is_numeric, numbers_of, texts_of
 from clickprism.data.logged import Logged, Outcomes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Clicks, Float64, Int32, Int64, Lists
@@ -53,6 +53,10 @@ TRUE: Final = ("1", "true", "t", "yes", "y", "1.0")
 FALSE: Final = ("0", "false", "f", "no", "n", "0.0", "", "null", "nan", "none")
 _TERM: Final = re.compile(r"(?:(\d+\.?\d*|\.\d+)\s*\*\s*)?([A-Za-z_]\w*(?:[- ]\w+)*)")
 LEAK: Final = 0.95  # correlation of a feature with the click from which it is the click
+LEAKS: Final = (
+    "is almost always equal to the click",
+    "has a value only where the document was clicked, so it is known too late",
+)
 FOLLOWERS: Final = 10  # rows with a value, all of them clicked, from which the value follows the click
 LIKE_ID: Final = 0.5  # number of values over number of documents
 NO_TIME: Final = "2000-01-02T00:00:00Z"  # of rows without a time
@@ -589,16 +593,16 @@ class _Rows:
         there = pairs >= 0
         clicked = self.click[there]
         leaks: dict[str, str] = {}
-        for feature in encoding.features:
-            if feature.kind != "number":
-                continue
-            values = numbers_of(self.table[feature.name])[there]
+        numbers = [feature.name for feature in encoding.features if feature.kind == "number"]
+        rare = [name for name, why in encoding.ignored.items() if why == ABSENT and is_numeric(table[name].type)]
+        for name in (*numbers, *rare):
+            values = numbers_of(self.table[name])[there]
             if _correlation(values, clicked) > LEAK:
-                leaks[feature.name] = "is almost always equal to the click"
+                leaks[name] = LEAKS[0]
             elif _follows(values, clicked):
-                leaks[feature.name] = "has a value only where the document was clicked, so it is known too late"
-            elif self.columns.features == OTHERS and _is_id(feature.name, numbers_of(table[feature.name])):
-                leaks[feature.name] = "looks like an id by its name and values"
+                leaks[name] = LEAKS[1]
+            elif name in numbers and self.columns.features == OTHERS and _is_id(name, numbers_of(table[name])):
+                leaks[name] = "looks like an id by its name and values"
         kept = tuple(feature for feature in encoding.features if feature.name not in leaks)
         self.encoding = Encoding(kept, {**encoding.ignored, **leaks})
         self.notes += self.encoding.notes()

@@ -294,7 +294,7 @@ def _chosen(name: str, column: pa.ChunkedArray, *, categories: bool, codes: bool
         categories = True
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _chosen_vector(name, column)
-    if not (_is_text(kind) or _is_numeric(kind)):
+    if not (_is_text(kind) or is_numeric(kind)):
         return f"holds {kind}, which is no number, text, date or list of numbers"
     if not categories and _holds_numbers(column):
         dates = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
@@ -343,7 +343,7 @@ def _chosen_vector(name: str, column: pa.ChunkedArray) -> Feature | str:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not _is_numeric(column.type.value_type):
+    if not is_numeric(column.type.value_type):
         return f"holds {column.type}, which is no list of numbers"
     if pa.types.is_fixed_size_list(column.type):
         sizes = {column.type.list_size}
@@ -364,7 +364,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _is_numeric(kind: pa.DataType) -> bool:
+def is_numeric(kind: pa.DataType) -> bool:
+    """Return whether a type holds numbers, or what can be read as numbers: true and false, dates and times."""
     import pyarrow as pa
 
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_temporal)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -31,6 +32,17 @@ def read_bytes(path: Path) -> bytes:
         ) from None
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
+
+
+@contextmanager
+def broken_files(file: Path) -> Iterator[None]:
+    """Turn what Arrow reports about a file in the block into a `DataError`."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"cannot be read ({error})", file=file) from None
 
 
 def expand(raw: bytes, *, file: Path) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 from clickprism._util.files import write_file
 from clickprism._util.tables import Table, to_json, to_plain
-from clickprism.project import calls
+from clickprism.project import source
 from clickprism.project.settings import ProjectSettings, redact
 from clickprism.project.steps import RANKERS, Kept
 
@@ -143,7 +143,7 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
         found.append(f"The log does not show how many clicks the ranker gets. Compare it online: {interleave}")
     if promoted.get("shadow") and not promoted.get("rollout"):
         found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
-    if settings.source.read == "memory" and calls.log_state(folder):
+    if settings.source.read == "memory" and source.log_state(folder):
         found.append('Events of the service are in log/ but not used: source.read is "memory".')
     drifted = "decide" in kept and any(each["drifted"] for each in kept["decide"].result["changes"])
     if drifted and promoted.get("shadow"):

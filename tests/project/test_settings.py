@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy
 
 from clickprism.errors import DataError, SettingError
-from clickprism.project import calls
-from clickprism.project.look import init
+from clickprism.project import source
+from clickprism.project.create import init
 from clickprism.project.run import Project
 from clickprism.project.settings import FILE, ProjectSettings, Source, as_toml, expand, period, read_settings, redact
 from tests.conftest import Done
@@ -141,10 +141,10 @@ def test_remote_files_are_fetched_once(tmp_path: Path) -> None:
     (remote / "a.jsonl").write_text("1\n")
     settings = ProjectSettings(source=Source(path=f"file://{remote}"))
     said: list[str] = []
-    first = calls.source_files(tmp_path, settings, said.append)
-    assert calls.source_files(tmp_path, settings, said.append) == first
+    first = source.source_files(tmp_path, settings, said.append)
+    assert source.source_files(tmp_path, settings, said.append) == first
     (remote / "b.jsonl").write_text("2\n")
-    assert len(calls.source_files(tmp_path, settings, said.append)) == 2
+    assert len(source.source_files(tmp_path, settings, said.append)) == 2
     assert said == ["fetching a.jsonl", "fetching b.jsonl"]
 
 
