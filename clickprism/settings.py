@@ -69,6 +69,28 @@ def build(cls: type[T], values: Mapping[str, Any], *, path: str = "", default: T
         raise
 
 
+def check_fields(settings: object, **allowed: Any) -> None:
+    """Raise `SettingError` for a field that is not one of its options or not within its limits; None is allowed.
+
+    Args:
+        settings: The settings; call this from `__post_init__`.
+        allowed: For each field a `Literal` type, or its least and largest value; a largest value of None is no limit.
+
+    >>> from types import SimpleNamespace
+    >>> check_fields(SimpleNamespace(mode="b", epochs=0), mode=Literal["a", "b"], epochs=(1, None))
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: epochs must be at least 1, got 0
+    """
+    for name, limit in allowed.items():
+        value = getattr(settings, name)
+        if not isinstance(limit, tuple):
+            if value is not None and value not in get_args(limit):
+                raise SettingError(name, value, f"be one of {', '.join(map(str, get_args(limit)))}")
+        elif value is not None and not (limit[0] <= value and (limit[1] is None or value <= limit[1])):
+            must = f"be at least {limit[0]}" if limit[1] is None else f"be from {limit[0]} to {limit[1]}"
+            raise SettingError(name, value, must)
+
+
 def _names(hint: Any) -> set[str]:
     """Return the names of the fields of a settings class; an empty set for any other type."""
     nested = isinstance(hint, type) and is_dataclass(hint)

@@ -251,12 +251,14 @@ def approximate_fit(
     """
     from clickprism.examination.model import chosen_model
     from clickprism.log.features.schedule import parse_time
+    from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import fit_log
 
     start = None if since is None else parse_time(since, field="since")
     store = LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        update_sessions(store, writer.engine)
         found = fit_log(
             store,
             writer.engine,
@@ -306,6 +308,7 @@ def approximate_apply(
     from clickprism._util.files import check_output
     from clickprism.examination.model import chosen_model
     from clickprism.log.features.schedule import parse_time
+    from clickprism.log.sessions import update_sessions
     from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import apply_log
     from clickprism.relevance.approximation import Approximation
@@ -314,6 +317,7 @@ def approximate_apply(
     time, loaded = None if as_of is None else parse_time(as_of, field="as_of"), Approximation.load(network)
     store = LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        update_sessions(store, writer.engine)
         found = apply_log(
             store,
             writer.engine,
@@ -362,6 +366,8 @@ def judgments(
 
     found = judge_file(estimates, out, settings, kind=format, queries=queries)
     output.result(found)
+    if found.warning is not None:
+        output.note(found.warning)
     output.note(f"Written: {out}")
 
 

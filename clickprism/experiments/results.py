@@ -12,7 +12,7 @@ import numpy as np
 from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import Table, to_json
 from clickprism.evaluation import plots
-from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, as_text, compare
+from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, compare
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
@@ -152,7 +152,7 @@ def compare_runs(
 def write_results(results: Results, out: Path, *, title: str, next_commands: Sequence[str] = ()) -> Path:
     """Write the tables, the figures, the settings and report.html; return the path of the report."""
     make_folder(out)
-    write_file(out / "table.txt", as_text(results.comparison))
+    write_file(out / "table.txt", str(results.comparison))
     write_file(out / "table.md", as_markdown(results.comparison))
     write_file(out / "table.tex", as_latex(results.comparison))
     write_file(out / "table.html", as_html(results.comparison))
