@@ -2,10 +2,8 @@
 
 A line is `grade qid:<list> <feature>:<value> ... # comment`. `docs/datamodel.md` has every rule.
 
-A compiled loop reads ordinary lines; Python reads the others and says what is wrong. Numbers are equal to
-`numpy.float32(float(text))`, clipped to the range of float32: up to 17 digits go into an integer that is scaled by a
-power of ten, and a line with a number whose rounding this leaves in doubt is read in Python. The text is read in
-blocks, so that only one block is in memory besides the matrix.
+Arrow reads a block of ordinary lines at once; if any line of a block is not ordinary, Python reads the block line by
+line and says what is wrong. Numbers are equal to `numpy.float32(float(text))`, clipped to the range of float32.
 """
 
 from __future__ import annotations
@@ -15,16 +13,16 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, final
 
 import numpy as np
 
-from clickprism._util.compiled import compiled
 from clickprism._util.files import atomic_file, write_errors
 from clickprism._util.tables import Table
 from clickprism.data import cache as kept
-from clickprism.data.files import Bytes, expand, read_bytes
+from clickprism.data.files import expand, read_bytes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Int32, Int64, JudgedLists, Lists, Text
 
@@ -35,7 +33,7 @@ OnError: TypeAlias = Literal["raise", "quarantine"]
 Missing: TypeAlias = Literal["error", "nan"]
 
 GROUP_SUFFIXES: Final = (".query", ".group")
-BLOCK: Final = 1 << 25  # bytes
+BLOCK: Final = 1 << 22  # bytes
 WRITTEN_BLOCK: Final = 4096  # rows
 LARGEST: Final = float(np.finfo(np.float32).max)
 LONGEST_ID: Final = 200  # bytes of a query or document id
@@ -43,13 +41,10 @@ LARGEST_ID: Final = 1_000_000  # of a feature
 LARGEST_GRADE: Final = 1000
 UTF8_MARK: Final = b"\xef\xbb\xbf"
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
-
-POWERS = np.array([float(f"1e{power}") for power in range(81)])
-ENDS = np.isin(np.arange(256), np.frombuffer(b" \t\r\n#", np.uint8))
-BLANK = np.isin(np.arange(256), np.frombuffer(b" \t\r", np.uint8))
-NUMBER, START, STOP, GRADE, QUERY, QUERY_STOP, HASH, COMMENT, FILLED, ORDINARY = range(10)
-"""Columns of what is known of a line: its number in the block, where it starts and stops, its grade, where its query id
-starts and stops and its hash, where its comment starts, where its features end among all, whether it is ordinary."""
+CONTROL: Final = bytes([*range(32), 127])
+ONE_A_LINE: Final = bytes.maketrans(b" \t\r:", b"\n\n\n,")
+"""Makes CSV of features: each in a line of its own, its id and value separated by a comma."""
+NEXT_ROW: Final = b"\n-1,0\n"
 
 _NUMBER: Final = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _TOKEN: Final = re.compile(rb"[^ \t\r]+")
@@ -346,6 +341,17 @@ class _WrongLineError(Exception):
         self.reason, self.place = reason, place
 
 
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Lines of a text: grade and query of each, and the features of all, one after the other."""
+
+    grades: Int64
+    queries: Sequence[bytes]
+    counts: Int64  # features of each line
+    ids: Int32
+    values: Float32
+
+
 @final
 class _Rows:
     """The rows of a text: read block by block, with the lines that are broken.
@@ -357,88 +363,121 @@ class _Rows:
         skipped: Places of the broken lines among all lines with data.
         lines: Number of lines with data.
         top: Largest feature id.
+        widest: Number and text of the line with that id.
     """
 
     def __init__(self, data: bytes, file: Path, options: _Options, base: int, *, named: bool) -> None:
         self.data, self.file, self.options, self.base, self.named = data, file, options, base, named
         self.smallest = 1 if options.base == 1 else 0
         self.largest = LARGEST_ID if options.features is None else options.features - 1 + base
-        self.blocks: list[Float32] = []
-        self.grades: list[Int64] = []
+        self.blocks: list[_Block] = []
         self.runs: list[tuple[bytes, int]] = []
         self.documents: list[bytes] = []
         self.bad: list[tuple[int, int, str, bytes]] = []
         self.skipped: list[int] = []
-        self.lines, self.seen, self.top, self.widest = 0, 0, -1, (0, b"")
+        self.lines, self.top, self.widest = 0, -1, (0, b"")
 
     def read(self) -> bool:
         """Read all blocks; stop and return False at an id 0 where ids from 0 were not expected."""
-        start = 0
+        start = number = 0
         while start < len(self.data):
             stop = self.data.find(b"\n", start + BLOCK) + 1 or len(self.data)
-            if not self._block(self.data[start:stop] if stop - start < len(self.data) else self.data):
+            data = self.data[start:stop]
+            lines = data.split(b"\n")
+            contents = [line.partition(b"#")[0] for line in lines] if b"#" in data else lines
+            used = [place for place, content in enumerate(contents) if content.strip(b" \t\r")]
+            if used and not self._block(
+                [number + place + 1 for place in used],
+                [lines[place] for place in used],
+                [contents[place] for place in used],
+            ):
                 return False
-            start = stop
+            start, number = stop, number + len(lines) - 1
         if not self.lines:
             raise DataError("has no line of data", file=self.file)
         return True
 
-    def _block(self, data: bytes) -> bool:
-        text = np.frombuffer(data, np.uint8)
-        size, features = int(np.count_nonzero(text == 10)), int(np.count_nonzero(text == 58))
-        lines, ids = np.empty((size, ORDINARY + 1), np.int64), np.zeros(features + 1, np.int32)
-        values = np.empty(features + 1, np.float32)
-        lines = lines[: scan(text, self.options.missing == "nan", lines, ids, values)]
-        starts = np.concatenate([[0], lines[:-1, FILLED]])
-        filled = lines[:, FILLED] > starts
-        first = np.where(filled, ids[starts], 1)
-        last = np.where(filled, ids[lines[:, FILLED] - 1], -1).astype(np.int64)
-        has_query = lines[:, QUERY_STOP] > lines[:, QUERY]
-        lines[~((first >= self.smallest) & (last <= self.largest) & (has_query == self.named)), ORDINARY] = 0
-        good = lines[:, ORDINARY] == 1
-        others: dict[int, tuple[int, bytes, list[int], list[float]]] = {}
-        for row in np.flatnonzero(~good).tolist():
-            line = data[lines[row, START] : lines[row, STOP]]
-            try:
-                others[row] = self._line(line)
-            except _WrongLineError as error:
-                number, column = self.seen + int(lines[row, NUMBER]), error.place + 1
-                if self.options.on_error == "raise":
-                    raise DataError(error.reason, file=self.file, line=number, column=column) from None
-                self.skipped.append(self.lines + row)
-                self.bad.append((number, column, error.reason, line.rstrip(b"\r")))
-                continue
-            good[row], lines[row, GRADE] = True, others[row][0]
-            first[row], last[row] = (others[row][2][0], others[row][2][-1]) if others[row][2] else (1, -1)
-        if self.options.base == "auto" and self.base == 1 and bool((first[good] == 0).any()):
+    def _block(self, numbers: list[int], lines: list[bytes], contents: list[bytes]) -> bool:
+        block = self._ordinary(contents)
+        if block is None:
+            block, good = self._one_by_one(numbers, lines)
+            numbers, lines, contents = ([each[row] for row in good] for each in (numbers, lines, contents))
+        else:
+            self.lines += len(lines)
+        if self.options.base == "auto" and self.base == 1 and block.ids.min(initial=1) == 0:
             return False
-        self._keep(data, lines, np.flatnonzero(good), {row: each[1] for row, each in others.items()}, last)
-        self.lines += len(lines)
-        made = matrix(len(lines), max(self.options.features or int(last[good].max(initial=-1)) + 1 - self.base, 0))
-        _fill(made, lines, ids, values, self.base)
-        for row, (_, _, places, numbers) in others.items():
-            made[row, np.array(places, np.int64) - self.base] = numbers
-        self.blocks.append(made if good.all() else made[good])
-        self.seen += size
+        if (top := int(block.ids.max(initial=-1))) > self.top:
+            row = int(np.searchsorted(np.cumsum(block.counts), np.argmax(block.ids), side="right"))
+            self.top, self.widest = top, (numbers[row], lines[row])
+        self.blocks.append(block)
+        self.runs += [(query, sum(1 for _ in group)) for query, group in groupby(block.queries)]
+        pairs = zip(lines, contents, strict=True)
+        self.documents += [
+            _document(line[len(content) + 1 :]) if len(content) < len(line) else b"" for line, content in pairs
+        ]
         return True
 
-    def _keep(self, data: bytes, lines: Int64, rows: Int64, queries: dict[int, bytes], last: Int64) -> None:
-        """Keep what is known of the good rows of a block besides their features."""
-        self.grades.append(lines[rows, GRADE])
-        if len(rows) and (top := int(last[rows].max())) > self.top:
-            row = int(rows[np.argmax(last[rows])])
-            number, line = self.seen + int(lines[row, NUMBER]), data[lines[row, START] : lines[row, STOP]]
-            self.top, self.widest = top, (number, line)
-        if self.named:
-            plain = lines[rows, ORDINARY] == 1
-            starts = np.ones(len(rows), dtype=np.bool_)
-            starts[1:] = (np.diff(lines[rows, HASH]) != 0) | ~plain[1:] | ~plain[:-1]
-            places = np.flatnonzero(starts)
-            for row, length in zip(rows[places].tolist(), np.diff(places, append=len(rows)).tolist(), strict=True):
-                query = queries[row] if row in queries else data[lines[row, QUERY] : lines[row, QUERY_STOP]]
-                self.runs.append((query, length))
-        bounds = zip(lines[rows, COMMENT].tolist(), lines[rows, STOP].tolist(), strict=True)
-        self.documents += [_document(data[start:stop]) if start >= 0 else b"" for start, stop in bounds]
+    def _ordinary(self, contents: list[bytes]) -> _Block | None:
+        """Read lines at once; None if any of them is not ordinary."""
+        import pyarrow as pa
+        import pyarrow.csv as pacsv
+
+        heads = [content.split(None, 1 + self.named) for content in contents]
+        words = [head[0] for head in heads]
+        if min(map(len, heads)) < 1 + self.named or max(map(len, words)) > 4 or not b"".join(words).isdigit():
+            return None
+        grades = np.fromiter(map(int, words), np.int64, len(words))
+        queries = [head[1] for head in heads] if self.named else []
+        usual = all(
+            4 < len(query.translate(None, CONTROL)) == len(query) <= LONGEST_ID + 4 and query.startswith(b"qid:")
+            for query in set(queries)
+        )
+        flat = NEXT_ROW.join([head[-1] if len(head) > 1 + self.named else b"" for head in heads]).translate(ONE_A_LINE)
+        if not usual or b"\x0b" in flat or b"\x0c" in flat or grades.max() > LARGEST_GRADE:
+            return None
+        try:
+            table = pacsv.read_csv(
+                pa.BufferReader(flat),
+                read_options=pacsv.ReadOptions(column_names=["id", "value"]),
+                parse_options=pacsv.ParseOptions(quote_char=False),
+                convert_options=pacsv.ConvertOptions(
+                    column_types={"id": pa.int32(), "value": pa.float64()}, null_values=[]
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+        ids, values = (table[name].to_numpy() for name in ("id", "value"))
+        ends, real = np.append(np.flatnonzero(ids < 0), len(ids)), ids >= 0
+        if len(ends) != len(heads) or (not ids.all() and b"\n-0" in flat):  # negative ids
+            return None
+        rising = bool(((ids[1:] > ids[:-1]) | (ids[1:] < 0)).all())
+        fits = self.smallest <= ids.min(where=real, initial=LARGEST_ID) and ids.max(initial=-1) <= self.largest
+        if not (rising and fits and np.isfinite(values).all()):
+            return None
+        counts = np.diff(ends, prepend=-1) - 1
+        clipped = np.clip(values[real], -LARGEST, LARGEST).astype(np.float32)
+        return _Block(grades, [query[4:] for query in queries], counts, ids[real], clipped)
+
+    def _one_by_one(self, numbers: list[int], lines: list[bytes]) -> tuple[_Block, list[int]]:
+        """Read any lines; return the good ones and their places."""
+        rows, good = [], []
+        for place, (number, line) in enumerate(zip(numbers, lines, strict=True)):
+            try:
+                rows.append(self._line(line))
+                good.append(place)
+            except _WrongLineError as error:
+                if self.options.on_error == "raise":
+                    raise DataError(error.reason, file=self.file, line=number, column=error.place + 1) from None
+                self.skipped.append(self.lines + place)
+                self.bad.append((number, error.place + 1, error.reason, line.rstrip(b"\r")))
+        self.lines += len(lines)
+        return _Block(
+            np.array([row[0] for row in rows], dtype=np.int64),
+            [row[1] for row in rows] if self.named else [],
+            np.array([len(row[2]) for row in rows], dtype=np.int64),
+            np.array([each for row in rows for each in row[2]], dtype=np.int32),
+            np.array([each for row in rows for each in row[3]], dtype=np.float32),
+        ), good
 
     def _line(self, line: bytes) -> tuple[int, bytes, list[int], list[float]]:
         """Return the grade, the query id and the features of any line; raise `_WrongLineError` if it is broken."""
@@ -492,7 +531,7 @@ class _Rows:
 
     def matrix(self) -> tuple[Float32, Int32]:
         """Return the features and the grade of each good row; blocks are released one by one."""
-        grades = np.concatenate(self.grades).astype(np.int32)
+        grades = np.concatenate([block.grades for block in self.blocks]).astype(np.int32)
         if not len(grades):
             line, column, reason, _ = self.bad[0]
             problem = f"has no valid line; the first is broken: {reason}"
@@ -500,13 +539,12 @@ class _Rows:
         width = self.options.features or self.top + 1 - self.base
         if width <= 0:
             raise DataError("has no features", file=self.file)
-        if len(self.blocks) == 1 and self.blocks[0].shape[1] == width:
-            return self.blocks[0], grades
         whole, stop = matrix(len(grades), width), len(grades)
         while self.blocks:
             block = self.blocks.pop()
-            whole[stop - len(block) : stop, : block.shape[1]] = block
-            stop -= len(block)
+            stop -= len(block.grades)
+            starts = np.arange(stop, stop + len(block.grades)) * width - self.base
+            whole.reshape(-1)[np.repeat(starts, block.counts) + block.ids] = block.values
         return whole, grades
 
     def too_large(self) -> DataError:
@@ -535,152 +573,6 @@ def _document(comment: bytes) -> bytes:
 
 def _texts(values: list[bytes]) -> Text:
     return np.array([value.decode("utf-8", "backslashreplace") for value in values], dtype=np.str_)
-
-
-@compiled
-def scan(text: Bytes, missing: bool, lines: Int64, ids: Int32, values: Float32) -> int:
-    """Read the lines of a text that ends with a newline; return how many have data.
-
-    `lines` has a row for each line, and `ids` and `values` have room for a feature at each colon.
-    """
-    at, row, number, filled = 0, 0, 0, 0
-    while at < len(text):
-        number += 1
-        begin, at = at, _skip(text, at)
-        if text[at] != 10 and text[at] != 35:
-            line = lines[row]
-            line[NUMBER], line[START], line[COMMENT] = number, begin, -1
-            at, sound = _head(text, at, line)
-            if sound:
-                at, stop = _features(text, at, missing, filled, (ids, values))
-                sound = stop >= 0
-                filled = stop if sound else filled
-            line[ORDINARY], line[FILLED] = sound, filled
-            while text[at] != 10 and text[at] != 35:
-                at += 1
-            if text[at] == 35:
-                line[COMMENT] = at + 1
-            row += 1
-        while text[at] != 10:
-            at += 1
-        if row and lines[row - 1, NUMBER] == number:
-            lines[row - 1, STOP] = at
-        at += 1
-    return row
-
-
-@compiled
-def _skip(text: Bytes, at: int) -> int:
-    """Return the first place from `at` on that is not blank."""
-    while BLANK[text[at]]:
-        at += 1
-    return at
-
-
-@compiled
-def _head(text: Bytes, at: int, line: Int64) -> tuple[int, bool]:
-    """Read the grade and the query id of a line: where they end, and whether they are ordinary."""
-    start, grade = at, 0
-    while 48 <= text[at] <= 57 and grade <= LARGEST_GRADE:
-        grade = grade * 10 + text[at] - 48
-        at += 1
-    sound = at > start and grade <= LARGEST_GRADE and ENDS[text[at]]
-    line[GRADE] = grade
-    at = _skip(text, at)
-    line[QUERY], line[QUERY_STOP], line[HASH] = at, at, 0
-    if text[at] == 113 and text[at + 1] == 105 and text[at + 2] == 100 and text[at + 3] == 58:
-        at += 4
-        line[QUERY], state = at, np.uint64(14695981039346656037)
-        while not ENDS[text[at]]:
-            sound = sound and text[at] >= 32 and text[at] != 127
-            state = (state ^ np.uint64(text[at])) * np.uint64(1099511628211)
-            at += 1
-        line[QUERY_STOP], line[HASH] = at, np.int64(state)
-        sound = sound and 0 < at - line[QUERY] <= LONGEST_ID
-    return at, sound
-
-
-@compiled
-def _features(text: Bytes, at: int, missing: bool, filled: int, out: tuple[Int32, Float32]) -> tuple[int, int]:
-    """Read `id:value ...`: where they end, and how many features there are then; -1 if they are not ordinary."""
-    ids, values = out
-    last = -1
-    while True:
-        at = _skip(text, at)
-        if text[at] == 10 or text[at] == 35:
-            return at, filled
-        feature, start = 0, at
-        while 48 <= text[at] <= 57 and feature <= LARGEST_ID:
-            feature = feature * 10 + text[at] - 48
-            at += 1
-        if at == start or text[at] != 58 or not last < feature <= LARGEST_ID:
-            return at, -1
-        value, stop = _number(text, at + 1)
-        if stop < 0 and missing and _is_nan(text, at + 1):
-            value, stop = np.nan, at + 4
-        if stop < 0 or not ENDS[text[stop]]:
-            return at, -1
-        ids[filled], values[filled] = feature, value
-        filled += 1
-        last, at = feature, stop
-
-
-@compiled
-def _is_nan(text: Bytes, at: int) -> bool:
-    return bool(text[at] | 32 == 110 and text[at + 1] | 32 == 97 and text[at + 2] | 32 == 110)
-
-
-@compiled
-def _number(text: Bytes, at: int) -> tuple[float, int]:
-    """Read a decimal number: its value, and where it ends; -1 if there is none or its rounding is in doubt."""
-    negative = text[at] == 45
-    if negative or text[at] == 43:
-        at += 1
-    start, mantissa, exponent, digits = at, 0, 0, 0
-    while 48 <= text[at] <= 57:
-        mantissa = mantissa * 10 + text[at] - 48
-        at += 1
-    digits = at - start
-    if text[at] == 46:
-        at += 1
-        start = at
-        while 48 <= text[at] <= 57:
-            mantissa = mantissa * 10 + text[at] - 48
-            at += 1
-        exponent = start - at
-        digits += at - start
-    if not 0 < digits <= 17:
-        return 0.0, -1
-    if text[at] | 32 == 101:
-        at += 1
-        down = text[at] == 45
-        if down or text[at] == 43:
-            at += 1
-        start, power = at, 0
-        while 48 <= text[at] <= 57 and power < 1000:
-            power = power * 10 + text[at] - 48
-            at += 1
-        if at == start:
-            return 0.0, -1
-        exponent += -power if down else power
-    if not -60 <= exponent <= 20:
-        return 0.0, -1
-    value = mantissa * POWERS[exponent] if exponent >= 0 else mantissa / POWERS[-exponent]
-    exact = mantissa <= 2**53 and exponent >= -22
-    if not exact and np.float32(value * (1 - 6e-16)) != np.float32(value * (1 + 6e-16)):
-        return 0.0, -1
-    return -value if negative else value, at
-
-
-@compiled
-def _fill(features: Float32, lines: Int64, ids: Int32, values: Float32, base: int) -> None:
-    """Write the features of ordinary lines into their rows."""
-    start = 0
-    for row in range(len(lines)):
-        if lines[row, ORDINARY]:
-            for place in range(start, lines[row, FILLED]):
-                features[row, ids[place] - base] = values[place]
-        start = lines[row, FILLED]
 
 
 def write_letor(judged: JudgedLists, path: Path | str) -> None:
