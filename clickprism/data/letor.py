@@ -401,7 +401,8 @@ class _Rows:
         block = self._ordinary(contents)
         if block is None:
             block, good = self._one_by_one(numbers, lines)
-            numbers, lines, contents = ([each[row] for row in good] for each in (numbers, lines, contents))
+            numbers = [numbers[row] for row in good]
+            lines, contents = ([each[row] for row in good] for each in (lines, contents))
         else:
             self.lines += len(lines)
         if self.options.base == "auto" and self.base == 1 and block.ids.min(initial=1) == 0:

@@ -17,7 +17,8 @@ import numpy as np
 
 from clickprism._util.files import create_folder, write_file
 from clickprism._util.tables import Table
-from clickprism.data.click_table import LEAKS, TableSettings, days_of, read_click_table, text_rows
+from clickprism.data.click_table import LEAKS, TableSettings, read_click_table, text_rows
+from clickprism.data.encoding import days_of
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
 from clickprism.project.settings import FILE, Privacy, ProjectSettings, Source, Training, as_toml, redact
@@ -172,7 +173,7 @@ def _table(folder: Path, draft: ProjectSettings, outcome: str, path: str) -> tup
         roles=roles,
         features=tuple(feature.name for feature in used),
         ignored=ignored,
-        days=tuple(str(np.datetime64(int(day), "D")) for day in (days.min(), days.max())) if len(days) else (),
+        days=tuple(str(np.datetime64(int(day // 1), "D")) for day in (days.min(), days.max())) if len(days) else (),
         positions=_by_position(logged),
         notes=tuple(redact(note, settings) for note in notes),
     )
