@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from clickprism.cli.output import FLAT, Output
+from clickprism._util.files import check_output
+from clickprism.cli.output import Flat, Output
 from clickprism.data.click_table import TableSettings
+from clickprism.errors import SettingError
+from clickprism.log.features.schedule import days_of, parse_time
+from clickprism.log.open_log import open_source, read_log
+from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import EngineSettings, FeatureSettings
+from clickprism.log.store import LogStore
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.relevance.imputation import ImputeSettings, SourceFiles
@@ -31,10 +37,10 @@ def estimate(
     examination: str | None = None,
     model: Path | None = None,
     outcome: str = "click",
-    settings: Annotated[EstimateSettings, FLAT],
-    table: Annotated[TableSettings, FLAT],
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[EstimateSettings],
+    table: Flat[TableSettings],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Estimate the relevance of each query-document pair, with intervals.
 
@@ -67,11 +73,6 @@ def estimate(
         outcome: What is estimated: click, another outcome such as booking, or a weighted sum such as "click + 5*cart",
             as a share of the sum of the weights. Outcomes other than click need a table or events of OpenSearch UBI.
     """
-    from clickprism._util.files import check_output
-    from clickprism.errors import SettingError
-    from clickprism.log.features.schedule import days_of
-    from clickprism.log.open_log import open_source, read_log
-    from clickprism.log.store import LogStore
     from clickprism.relevance.estimate import estimate_relevance, estimate_table, refuse_options
     from clickprism.relevance.pair_files import read_query_texts
 
@@ -120,13 +121,7 @@ def _show_estimates(found: LogEstimates, out: Path, output: Output) -> None:
 
 
 def impute_fit(
-    clicks: Path,
-    /,
-    *,
-    out: Path,
-    files: Annotated[SourceFiles, FLAT],
-    settings: Annotated[ImputeSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    clicks: Path, /, *, out: Path, files: Flat[SourceFiles], settings: Flat[ImputeSettings], output: Flat[Output]
 ) -> None:
     """Fit an imputation model.
 
@@ -160,13 +155,7 @@ def impute_fit(
 
 
 def impute_apply(
-    imputation: Path,
-    pairs: Path,
-    /,
-    *,
-    out: Path,
-    files: Annotated[SourceFiles, FLAT],
-    output: Annotated[Output, FLAT],
+    imputation: Path, pairs: Path, /, *, out: Path, files: Flat[SourceFiles], output: Flat[Output]
 ) -> None:
     """Predict relevance with a fitted imputation model.
 
@@ -192,9 +181,9 @@ def impute_cross_fit(
     *,
     out: Path,
     folds: int = 5,
-    files: Annotated[SourceFiles, FLAT],
-    settings: Annotated[ImputeSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    files: Flat[SourceFiles],
+    settings: Flat[ImputeSettings],
+    output: Flat[Output],
 ) -> None:
     """Predict relevance, each query by a model of the other queries.
 
@@ -227,10 +216,10 @@ def approximate_fit(
     imputation: Path,
     out: Path,
     since: str | None = None,
-    features: Annotated[FeatureSettings, FLAT],
-    settings: Annotated[ApproximateSettings, FLAT],
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    features: Flat[FeatureSettings],
+    settings: Flat[ApproximateSettings],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Fit the approximation network.
 
@@ -250,9 +239,6 @@ def approximate_fit(
             the last half of the log, at most four weeks.
     """
     from clickprism.examination.model import chosen_model
-    from clickprism.log.features.schedule import parse_time
-    from clickprism.log.sessions import update_sessions
-    from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import fit_log
 
     start = None if since is None else parse_time(since, field="since")
@@ -286,9 +272,9 @@ def approximate_apply(
     imputation: Path,
     out: Path,
     as_of: str | None = None,
-    features: Annotated[FeatureSettings, FLAT],
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    features: Flat[FeatureSettings],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Predict estimates with a fitted network.
 
@@ -305,11 +291,7 @@ def approximate_apply(
         out: Parquet file for the estimates.
         as_of: Time of the click features (UTC); by default the end of the log.
     """
-    from clickprism._util.files import check_output
     from clickprism.examination.model import chosen_model
-    from clickprism.log.features.schedule import parse_time
-    from clickprism.log.sessions import update_sessions
-    from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import apply_log
     from clickprism.relevance.approximation import Approximation
 
@@ -340,8 +322,8 @@ def judgments(
     out: Path,
     format: Literal["table", "workbench", "quepid", "letor"] = "table",  # noqa: A002
     queries: Path | None = None,
-    settings: Annotated[JudgmentSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[JudgmentSettings],
+    output: Flat[Output],
 ) -> None:
     """Turn estimates into a judgment list.
 
@@ -371,14 +353,7 @@ def judgments(
     output.note(f"Written: {out}")
 
 
-def rank(
-    estimates: Path,
-    /,
-    *,
-    out: Path,
-    settings: Annotated[RankSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def rank(estimates: Path, /, *, out: Path, settings: Flat[RankSettings], output: Flat[Output]) -> None:
     """Rank the documents of each query by their estimates.
 
     ```bash
@@ -398,13 +373,7 @@ def rank(
     output.note(f"Written: {out}")
 
 
-def exploration(
-    log: Path,
-    /,
-    *,
-    settings: Annotated[ExplorationSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def exploration(log: Path, /, *, settings: Flat[ExplorationSettings], output: Flat[Output]) -> None:
     """Measure what a randomised first result costs.
 
     The result is the number of clicks lost, with an interval.
@@ -417,8 +386,6 @@ def exploration(
     Args:
         log: Ingested log in which some first results were randomised, and are marked as such.
     """
-    from clickprism.log.sessions import update_sessions
-    from clickprism.log.store import LogStore
     from clickprism.relevance.randomised import measure_exploration
 
     store = LogStore.open(log, note=output.note)
