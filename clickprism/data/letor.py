@@ -43,7 +43,7 @@ UTF8_MARK: Final = b"\xef\xbb\xbf"
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 CONTROL: Final = bytes([*range(32), 127])
 ONE_A_LINE: Final = bytes.maketrans(b" \t\r:", b"\n\n\n,")
-"""Makes CSV of features: each in a line of its own, its id and value separated by a comma."""
+"""Turns features into CSV: one feature a line, its id and value separated by a comma."""
 NEXT_ROW: Final = b"\n-1,0\n"
 
 _NUMBER: Final = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -167,7 +167,7 @@ def scan_letor(
     for file, reading in zip(files, readings, strict=True):
         if reading.quarantined:
             first, count = reading.quarantined[0], len(reading.quarantined)
-            text = "%d broken lines left out of %s, the first at line %d, column %d: %s"
+            text = "%d broken lines of %s skipped, the first at line %d, column %d: %s"
             log.warning(text, count, file, first.line, first.column, first.reason)
     quarantined = tuple(line for reading in readings for line in reading.quarantined)
     largest = max(reading.largest_id for reading in readings)

@@ -16,6 +16,7 @@ from clickprism.project.settings import FETCHED, ProjectSettings, expand, redact
 if TYPE_CHECKING:
     from clickprism.data.logged import Logged
     from clickprism.log.store import LogStore
+    from clickprism.relevance.estimate import LogEstimates
 
 Note = Callable[[str], None]
 LOG: Final = "log"
@@ -150,8 +151,10 @@ def read_logged(folder: Path, settings: ProjectSettings, note: Note) -> Logged:
     return kept
 
 
-def fit_model(folder: Path, settings: ProjectSettings, logged: Callable[[], Logged], out: Path, note: Note) -> int:
-    """Fit the model of the log, save it with the estimates of all pairs to `out`, and return the number of pairs."""
+def fit_model(
+    folder: Path, settings: ProjectSettings, logged: Callable[[], Logged], out: Path, note: Note
+) -> LogEstimates:
+    """Fit the model of the log, and save it with the estimates of all pairs to `out`."""
     from clickprism.relevance.estimate import estimate_relevance, estimate_table
     from clickprism.relevance.estimators import EstimateSettings
     from clickprism.relevance.pair_files import read_query_texts
@@ -160,9 +163,9 @@ def fit_model(folder: Path, settings: ProjectSettings, logged: Callable[[], Logg
     if settings.source.read == "memory":
         own, path = EstimateSettings(seed=training.seed), settings.path(folder)
         texts = read_query_texts(Path(path)) if is_sessions(path) else None
-        return estimate_table(logged(), estimates, own, outcome=training.outcome, folder=model, texts=texts).pairs
+        return estimate_table(logged(), estimates, own, outcome=training.outcome, folder=model, texts=texts)
     days = [day for day in log_days(folder) if day.isoformat() >= training.since] if training.since else None
     own = EstimateSettings(seed=training.seed, min_users=settings.privacy.min_users)
     store = open_log(folder, note)
     with store.write(engine=settings.engine, memory=settings.memory) as writer:
-        return estimate_relevance(store, writer.engine, estimates, own, days=days, model=model).pairs
+        return estimate_relevance(store, writer.engine, estimates, own, days=days, model=model)

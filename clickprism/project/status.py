@@ -136,6 +136,9 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
         found.append("No documents link all positions, so relevance cannot be separated from position bias everywhere.")
     if counts.get("quarantined", 0) > 0.01 * max(counts.get("rows", 0), 1):
         found.append(f"{counts['quarantined']:,} rows are broken. See: clickprism log quarantine {folder.name}/log")
+    if (excluded := log.get("excluded", 0)) > log["pairs"]:
+        why = f"seen by fewer than {settings.privacy.min_users} users (privacy.min_users)"
+        found.append(f"{excluded:,} of {excluded + log['pairs']:,} pairs are not in the judgment list: {why}.")
     if trained.get("refused"):
         found.append(f"No ranker: {trained['refused']}")
     if trained.get("version") and trained.get("version") == promoted.get("version") and not trained["valued"]:

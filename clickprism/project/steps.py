@@ -231,7 +231,7 @@ def _log_model(ctx: Context) -> Made:
             old, share = sum(before["files"].values()), ctx.settings.training.refit
             if (new := sum(files.values()) - old) <= share * old:
                 return Made(before, f"kept: {new:,} new rows are below {share:.1%}", before["fitted_on"])
-    pairs = source.fit_model(ctx.folder, ctx.settings, lambda: ctx.logged, ctx.folder / MODEL, ctx.say)
+    made = source.fit_model(ctx.folder, ctx.settings, lambda: ctx.logged, ctx.folder / MODEL, ctx.say)
     model = ctx.model(MODEL)
     size, curve = model.size, model.curve
     fitted_on = fingerprint([settings, ctx.kept["ingest"].output])
@@ -240,7 +240,8 @@ def _log_model(ctx: Context) -> Made:
         "queries": size.queries,
         "impressions": size.impressions,
         "clicks": size.clicks,
-        "pairs": pairs,
+        "pairs": made.pairs,
+        "excluded": made.suppressed,
         "curve": {name: getattr(curve, name).tolist() for name in ("values", "lower", "upper")},
         "tests": {name: each.verdict for name, each in model.tests.items()},
         "linked": bool(model.linkage.linked),
