@@ -58,10 +58,10 @@ def check(name: str | None = None, folder: Path | None = None, /, *, output: Fla
         name: Name of a data set, such as mq2008.
         folder: Folder with its files, plain, .gz or .zst.
     """
-    from clickprism.data.recipes import check, known
+    from clickprism.data.recipes import RECIPES, Known, check
 
     if name is None:
-        output.result(known())
+        output.result(Known(dict(RECIPES)))
         return
     if folder is None:
         raise SettingError("folder", None, f"name the folder with the files of {name}")

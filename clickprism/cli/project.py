@@ -35,7 +35,7 @@ def init(
         outcome: What rankers are trained for: click, or for tables such as "click + 5*booking".
         replace: Replace an existing clickprism.toml.
     """
-    from clickprism.project.look import init
+    from clickprism.project.create import init
 
     output.result(init(project, source, sql=sql, outcome=outcome, replace=replace))
     output.note(f"Written: {project / 'clickprism.toml'}. Check it")
@@ -71,10 +71,12 @@ def run(
             judgments, decide, train, compare, promote or publish.
         dry_run: Say what would run and why, and do nothing.
         since: First day to use for the model and the training, such as 2026-03-01; by default training.since.
-        every: Run again after this time, such as 1h, until Ctrl-C; errors are printed and the next run follows.
+        every: Run again after this time, such as 1h, until Ctrl-C; errors are printed and the next run follows. By
+            default `every` of clickprism.toml.
         log_format: Progress on standard error as text, or as one JSON object a line.
     """
     from clickprism.project.run import Project
+    from clickprism.project.settings import period
 
     if every is not None and every <= timedelta(0):
         raise SettingError("every", str(every), "be a time above 0, such as 1h")
@@ -89,6 +91,8 @@ def run(
             if event == "done":
                 output.note(f"{name}: {text}")
 
+    if every is None and not (step or dry_run) and (planned := Project(project).settings.every):
+        every = period("every", planned)
     while True:
         begun = time.monotonic()
         with output.status() as show:

@@ -1,4 +1,4 @@
-"""BM25: what words alone say about a document, the baseline of every text ranker and a first stage for one."""
+"""BM25: how well the words of a document match a query. It is a baseline of text rankers, and a first stage."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from clickprism.data.texts import Texts
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ class BM25:
     """score(q, d) = sum over words w of q of idf(w) tf (k1 + 1) / (tf + k1 (1 - b + b |d| / mean |d|)).
 
     idf(w) = log(1 + (N - n_w + .5) / (n_w + .5)), with n_w the documents that have w (Robertson and Zaragoza 2009).
-    Words are what lies between characters that are neither letters nor digits, in lower case.
+    Words are letters and digits between other characters, in lower case.
 
     Attributes:
-        k1: how soon more of the same word adds nothing.
-        b: how much long documents are held down.
-        plurals: whether a plural counts as its singular (Harman's S stemmer).
+        k1: How soon repetitions of a word add nothing.
+        b: How much long documents are penalised.
+        plurals: Whether a plural counts as its singular (Harman's S stemmer).
     """
 
     k1: float = 1.2
@@ -41,22 +42,19 @@ class BM25:
     plurals: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.k1 < float("inf"):
-            raise SettingError("k1", self.k1, "be 0 or more")
-        if not 0 <= self.b <= 1:
-            raise SettingError("b", self.b, "be from 0 to 1")
+        check_fields(self, k1=(0, np.finfo(np.float64).max), b=(0, 1))
 
     def index(self, documents: Texts) -> BM25Index:
-        """What a word is worth in each document, once for all queries."""
-        words: dict[str, int] = {}
-        counts = _counts((self.words(text) for text in documents.texts), words, grow=True)
+        """Compute the weight of each word in each document, once for all queries."""
+        vocabulary: dict[str, int] = {}
+        counts = _counts((self.words(text) for text in documents.texts), vocabulary, grow=True)
         lengths = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
-        idf = _idf(np.bincount(counts.indices, minlength=len(words)), len(documents))
+        idf = _idf(np.bincount(counts.indices, minlength=len(vocabulary)), len(documents))
         mean = float(lengths.mean()) if len(lengths) else 0.0
-        return BM25Index(self, documents, words, self.worth(counts, lengths, idf, mean=mean).T.tocsr())
+        return BM25Index(self, documents, vocabulary, self.weights(counts, lengths, idf, mean=mean).T.tocsr())
 
     def corpus(self, documents: Texts) -> BM25Corpus:
-        """What BM25 must know of a corpus to score any text."""
+        """Return the statistics of a corpus with which any text can be scored."""
         having: Counter[str] = Counter()
         total = 0
         for text in documents.texts:
@@ -66,19 +64,19 @@ class BM25:
         kept = {word: count for word, count in having.items() if count > 1}
         return BM25Corpus(self, len(documents), total / max(len(documents), 1), kept)
 
-    def worth(
+    def weights(
         self, counts: sparse.csr_matrix[Any], lengths: Float64, idf: Float64, *, mean: float
     ) -> sparse.csr_matrix[Any]:
-        """What each word adds to the score of each document, [documents, words]."""
+        """Return what each word adds to the score of each document, [documents, words]."""
         from scipy import sparse
 
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         norm = self.k1 * (1 - self.b + self.b * lengths / max(mean, 1e-12))
-        worth = idf[counts.indices] * counts.data * (self.k1 + 1) / (counts.data + norm[rows])
-        return sparse.csr_matrix((worth, counts.indices, counts.indptr), shape=counts.shape)
+        values = idf[counts.indices] * counts.data * (self.k1 + 1) / (counts.data + norm[rows])
+        return sparse.csr_matrix((values, counts.indices, counts.indptr), shape=counts.shape)
 
     def words(self, text: str) -> list[str]:
-        """The words of a text.
+        """Return the words of a text.
 
         >>> BM25().words("Kidney-stones: 12 STUDIES")
         ['kidney', 'stone', '12', 'study']
@@ -100,24 +98,22 @@ class BM25Index:
 
     settings: BM25
     documents: Texts
-    words: dict[str, int]
+    vocabulary: dict[str, int]
     weights: sparse.csr_matrix[Any]
 
     def scores(self, queries: Sequence[str]) -> sparse.csr_matrix[Any]:
-        """The score of every document for each query, [queries, documents]; 0 where no word is shared."""
-        counts = _counts((self.settings.words(text) for text in queries), self.words, grow=False)
-        scores: sparse.csr_matrix[Any] = (counts @ self.weights).tocsr()
+        """Return the score of every document for each query, [queries, documents]; 0 if they share no word."""
+        scores: sparse.csr_matrix[Any] = (self._counts(queries) @ self.weights).tocsr()
         return scores
 
     def score_pairs(self, queries: Sequence[str], rows: Int64, documents: Int64) -> Float64:
-        """The score of pairs, by the row of the query here and of the document in the index, [pairs]."""
-        counts = _counts((self.settings.words(text) for text in queries), self.words, grow=False)
-        return _products(counts, self.weights.T.tocsr(), rows, documents)
+        """Return the score of pairs, by the row of the query here and of the document in the index, [pairs]."""
+        return _products(self._counts(queries), self.weights.T.tocsr(), rows, documents)
 
     def top(self, queries: Sequence[str], most: int) -> tuple[Int64, Float64]:
-        """The rows of the best documents of each query and their scores, best first, [queries, most].
+        """Return the rows of the best documents of each query and their scores, best first, [queries, most].
 
-        Row -1 and score 0 where fewer documents share a word with the query; equal scores stand by row.
+        Row -1 and score 0 if fewer documents share a word with the query; equal scores are in the order of rows.
         """
         rows = np.full((len(queries), most), -1, dtype=np.int64)
         values = np.zeros((len(queries), most))
@@ -131,6 +127,9 @@ class BM25Index:
             rows[start + owner[kept], place[kept]] = scores.indices[order][kept]
             values[start + owner[kept], place[kept]] = scores.data[order][kept]
         return rows, values
+
+    def _counts(self, queries: Sequence[str]) -> sparse.csr_matrix[Any]:
+        return _counts((self.settings.words(text) for text in queries), self.vocabulary, grow=False)
 
 
 @final
@@ -148,11 +147,11 @@ class BM25Corpus:
     [0.5235, 0.3461]
 
     Attributes:
-        settings: of BM25.
-        documents: how many the corpus has.
-        mean_length: their mean length in words.
-        having: how many documents have a word, for words that two or more have. Any other word, a new one too, counts
-            as one that a single document has: half of the words of a corpus need not be kept.
+        settings: The settings of BM25.
+        documents: Number of documents.
+        mean_length: Mean number of words of a document.
+        having: Number of documents that have a word, for words that two or more have. Any other word, also a new one,
+            counts as one that a single document has, so half of the words of a corpus need not be kept.
     """
 
     settings: BM25
@@ -161,28 +160,27 @@ class BM25Corpus:
     having: dict[str, int]
 
     def __post_init__(self) -> None:
-        if self.documents < 0 or not 0 <= self.mean_length < float("inf"):
-            raise SettingError("corpus", (self.documents, self.mean_length), "have a size and a mean length")
+        check_fields(self, documents=(0, None), mean_length=(0, np.finfo(np.float64).max))
         if not all(1 < each <= self.documents for each in self.having.values()):
             raise SettingError("having", "...", f"be counts from 2 to {self.documents}")
 
     def score_texts(
         self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64
     ) -> tuple[Float64, Float64]:
-        """The score of pairs, by the rows of their texts, and its share of the most that the query allows, [pairs]."""
-        words: dict[str, int] = {}
-        asked = _counts((self.settings.words(text) for text in queries), words, grow=True)
+        """Return the score of pairs (rows of texts), and its share of the largest score of the query, [pairs]."""
+        vocabulary: dict[str, int] = {}
+        asked = _counts((self.settings.words(text) for text in queries), vocabulary, grow=True)
         texts = [self.settings.words(text) for text in documents]
         lengths = np.array([len(text) for text in texts], dtype=np.float64)
-        idf = _idf(np.array([self.having.get(word, 1) for word in words], dtype=np.int64), self.documents)
-        worth = self.settings.worth(_counts(texts, words, grow=False), lengths, idf, mean=self.mean_length)
-        scores = _products(asked, worth, rows, others)
+        idf = _idf(np.array([self.having.get(word, 1) for word in vocabulary], dtype=np.int64), self.documents)
+        weights = self.settings.weights(_counts(texts, vocabulary, grow=False), lengths, idf, mean=self.mean_length)
+        scores = _products(asked, weights, rows, others)
         most = np.asarray(asked @ idf).ravel() * (self.settings.k1 + 1)
         return scores, scores / np.maximum(most[rows], 1e-12)
 
 
 def singular(word: str) -> str:
-    """The singular of a word, by Harman's S stemmer (1991): three rules, the first that fits.
+    """Return the singular of a word, by Harman's S stemmer (1991): three rules, the first that fits.
 
     >>> [singular(word) for word in ("berries", "diseases", "grapes", "virus", "glass", "is")]
     ['berry', 'disease', 'grape', 'virus', 'glass', 'is']
@@ -201,28 +199,28 @@ def _idf(having: Int64, documents: int) -> Float64:
     return idf
 
 
-def _products(asked: sparse.csr_matrix[Any], worth: sparse.csr_matrix[Any], rows: Int64, documents: Int64) -> Float64:
+def _products(asked: sparse.csr_matrix[Any], weights: sparse.csr_matrix[Any], rows: Int64, documents: Int64) -> Float64:
     scores = np.empty(len(rows))
     for start in range(0, len(rows), PAIRS):
         chosen = slice(start, start + PAIRS)
-        products = asked[rows[chosen]].multiply(worth[documents[chosen]])
+        products = asked[rows[chosen]].multiply(weights[documents[chosen]])
         scores[chosen] = np.asarray(products.sum(axis=1)).ravel()
     return scores
 
 
-def _counts(texts: Iterable[list[str]], words: dict[str, int], *, grow: bool) -> sparse.csr_matrix[Any]:
-    """How often each text has each word, [texts, words]; words that are new are learned or left out."""
+def _counts(texts: Iterable[list[str]], vocabulary: dict[str, int], *, grow: bool) -> sparse.csr_matrix[Any]:
+    """Return how often each text has each word, [texts, words]; new words are added to the vocabulary, or ignored."""
     from scipy import sparse
 
     codes: list[int] = []
     ends = [0]
     for text in texts:
         if grow:
-            codes.extend(words.setdefault(word, len(words)) for word in text)
+            codes += [vocabulary.setdefault(word, len(vocabulary)) for word in text]
         else:
-            codes.extend(words[word] for word in text if word in words)
+            codes += [vocabulary[word] for word in text if word in vocabulary]
         ends.append(len(codes))
-    shape = (len(ends) - 1, len(words))
+    shape = (len(ends) - 1, len(vocabulary))
     counts = sparse.csr_matrix((np.ones(len(codes)), np.array(codes, np.int64), np.array(ends, np.int64)), shape=shape)
     counts.sum_duplicates()
     return counts

@@ -1,7 +1,7 @@
-"""Arrays kept on disk by the content they were made from, opened again as memory maps.
+"""Arrays kept on disk by the files that they were read from, opened again as memory maps.
 
-An entry is a folder of .npy files with a manifest, written beside its place and renamed into it: a reader sees a whole
-entry or none. An entry that does not match its manifest is taken for missing, and is written anew.
+An entry is a folder of .npy files with a manifest. It is written as a draft and renamed, so that a reader sees a whole
+entry or none. An entry that does not match its manifest counts as missing, and is written again.
 """
 
 from __future__ import annotations
@@ -11,28 +11,27 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clickprism._util.files import DRAFT, atomic_folder, write_file
+from clickprism._util.files import DRAFT, atomic_folder
 
-VERSION = 2
-MANIFEST = "manifest"
+VERSION: Final = 3
+MANIFEST: Final = "manifest"
 SETTLED_SECONDS = 2.0
-ABANDONED_SECONDS = 86_400.0
+ABANDONED_SECONDS: Final = 86_400.0
 BLOCK, BLOCKS = 4096, 64
 
 Place = Path | Literal["default"] | None
 Arrays = dict[str, NDArray[Any]]
-State = list[int]
 
 
 def folder(cache: Place) -> Path | None:
-    """Where entries are kept: `$CLICKPRISM_CACHE` (`off` for nowhere) or else `~/.cache/clickprism` by default."""
+    """Return where entries are kept: by default `$CLICKPRISM_CACHE` (`off`: nowhere) or `~/.cache/clickprism`."""
     if cache != "default":
         return cache
     named = os.environ.get("CLICKPRISM_CACHE", "")
@@ -44,99 +43,72 @@ def folder(cache: Place) -> Path | None:
         return None
 
 
-def digest(data: bytes | memoryview) -> str:
-    """The content hash."""
-    return hashlib.blake2b(data, digest_size=20).hexdigest()
+def key_of(files: Sequence[Path], how: Sequence[Any]) -> str | None:
+    """Return a key of files by path, size, times and inode, and of how they are read.
 
-
-def recall(where: Path, file: Path) -> str | None:
-    """The content hash of a file that is the same, by size and times, as when it was last hashed."""
-    try:
-        noted = json.loads(_note(where, file).read_bytes())
-        return str(noted["hash"]) if noted["state"] == state(file) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def remember(where: Path, file: Path, content: str, before: State | None) -> None:
-    """Note the content hash of a file whose state was `before` when its reading began.
-
-    Not if it has changed since, nor if it changed so lately that it may change again unnoticed.
+    None if a file cannot be read, or changed so recently that it may change again without a new time.
     """
-    try:
-        if before is None or before != state(file) or time.time() - max(before[1:3]) / 1e9 < SETTLED_SECONDS:
-            return
-        write_file(_note(where, file), json.dumps({"hash": content, "state": before}), durable=False)
-    except OSError:
-        return
+    states = []
+    for file in files:
+        try:
+            found = file.stat()
+        except OSError:
+            return None
+        if time.time() - max(found.st_mtime, found.st_ctime) < SETTLED_SECONDS:
+            return None
+        states.append([os.fspath(file.resolve()), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino])
+    return _hash(json.dumps([states, *how]).encode())
 
 
 def load(where: Path, key: str) -> tuple[Arrays, dict[str, Any]] | None:
-    """The arrays and facts of an entry, large arrays memory-mapped; None if there is no sound one."""
+    """Return the arrays and facts of an entry, large arrays memory-mapped; None if there is no undamaged one."""
     entry = where / key
     try:
         check, _, text = (entry / MANIFEST).read_bytes().partition(b"\n")
         manifest = json.loads(text)
-        if check.decode() != digest(text) or manifest["version"] != VERSION:
+        if check.decode() != _hash(text) or manifest["version"] != VERSION:
             return None
-        arrays = {name: _open(entry / f"{name}.npy", noted) for name, noted in manifest["arrays"].items()}
+        arrays = {}
+        for name, noted in manifest["arrays"].items():
+            file = entry / f"{name}.npy"
+            if _sample(file) != noted:
+                return None
+            # Copy on write: the file is safe, and torch takes the array without a warning about read-only memory.
+            mode: Literal["c"] | None = "c" if noted[0] > BLOCK * BLOCKS else None
+            arrays[name] = np.asarray(np.load(file, mmap_mode=mode, allow_pickle=False))
         return arrays, dict(manifest["facts"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError):
         return None
 
 
 def store(where: Path, key: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> bool:
-    """Write an entry in place of any other under the same key; False if the disk does not let us."""
+    """Write an entry, and remove what killed writers left; return False if the disk does not allow it."""
     try:
         where.mkdir(parents=True, exist_ok=True)
-        _sweep(where)
+        for left in where.glob(f".*{DRAFT}"):
+            if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
         with atomic_folder(where / key, durable=False) as draft:
-            noted = {}
             for name, array in arrays.items():
                 np.save(draft / f"{name}.npy", array, allow_pickle=False)
-                noted[name] = _fingerprint(draft / f"{name}.npy")
+            noted = {name: _sample(draft / f"{name}.npy") for name in arrays}
             text = json.dumps({"version": VERSION, "arrays": noted, "facts": facts}).encode()
-            (draft / MANIFEST).write_bytes(digest(text).encode() + b"\n" + text)
-    except OSError:  # no room, or no right to write
+            (draft / MANIFEST).write_bytes(_hash(text).encode() + b"\n" + text)
+    except OSError:
         return False
     return True
 
 
-def _sweep(where: Path) -> None:
-    """Remove what writers that were killed left behind."""
-    for left in where.glob(f".*{DRAFT}"):
-        if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
-def state(file: Path) -> State | None:
-    """What tells a file from what it was before: size, time of change of content and of any change, inode."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
-
-
-def _note(where: Path, file: Path) -> Path:
-    return where / "files" / f"{digest(os.fsencode(file.resolve()))}.json"
-
-
-def _fingerprint(file: Path) -> dict[str, int | str]:
-    """Size, and a hash of the ends and of blocks spread evenly over the file: all of it where it is small."""
+def _sample(file: Path) -> list[Any]:
+    """Return the size of a file and a hash of blocks spread evenly over it: all of a small file."""
     size = file.stat().st_size
-    spread = range(0, size, max(BLOCK, size // BLOCKS))
-    hashed = hashlib.blake2b(digest_size=16)
     with file.open("rb") as stream:
-        for place in (*spread, max(size - BLOCK, 0)):
+        blocks = []
+        for place in (*range(0, size, max(BLOCK, size // BLOCKS)), max(size - BLOCK, 0)):
             stream.seek(place)
-            hashed.update(stream.read(BLOCK))
-    return {"bytes": size, "sample": hashed.hexdigest()}
-
-
-def _open(file: Path, noted: Mapping[str, int | str]) -> NDArray[Any]:
-    if _fingerprint(file) != noted:
-        raise ValueError(f"{file} is not what its manifest says")
-    # Copy on write: the file is safe, and torch takes the array without a warning about read-only memory.
-    mapped = np.load(file, mmap_mode="c" if int(noted["bytes"]) > BLOCK * BLOCKS else None, allow_pickle=False)
-    return np.asarray(mapped)
+            blocks.append(stream.read(BLOCK))
+    return [size, _hash(b"".join(blocks))]

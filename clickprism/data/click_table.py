@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, fin
 
 import numpy as np
 
-from clickprism.data.encoding import Encoding, day_of, numbers_of, texts_of
+from clickprism.data.encoding import ABSENT, Encoding, days_of, is_numeric, numbers_of, texts_of
 from clickprism.data.logged import Logged, Outcomes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Clicks, Float64, Int32, Int64, Lists
@@ -53,6 +53,10 @@ TRUE: Final = ("1", "true", "t", "yes", "y", "1.0")
 FALSE: Final = ("0", "false", "f", "no", "n", "0.0", "", "null", "nan", "none")
 _TERM: Final = re.compile(r"(?:(\d+\.?\d*|\.\d+)\s*\*\s*)?([A-Za-z_]\w*(?:[- ]\w+)*)")
 LEAK: Final = 0.95  # correlation of a feature with the click from which it is the click
+LEAKS: Final = (
+    "is almost always equal to the click",
+    "has a value only where the document was clicked, so it is known too late",
+)
 FOLLOWERS: Final = 10  # rows with a value, all of them clicked, from which the value follows the click
 LIKE_ID: Final = 0.5  # number of values over number of documents
 NO_TIME: Final = "2000-01-02T00:00:00Z"  # of rows without a time
@@ -455,7 +459,7 @@ class _Rows:
             return None
         days = days_of(self._column("time"))
         self._quarantine(np.isnan(days), "the time cannot be read")
-        return np.nan_to_num(days).astype(np.int64)
+        return np.nan_to_num(np.floor(days)).astype(np.int64)
 
     def _list_of_rows(self) -> Int64:
         """Return the number of the ranked list of each row, -1 for rows that are in none."""
@@ -589,16 +593,16 @@ class _Rows:
         there = pairs >= 0
         clicked = self.click[there]
         leaks: dict[str, str] = {}
-        for feature in encoding.features:
-            if feature.kind != "number":
-                continue
-            values = numbers_of(self.table[feature.name])[there]
+        numbers = [feature.name for feature in encoding.features if feature.kind == "number"]
+        rare = [name for name, why in encoding.ignored.items() if why == ABSENT and is_numeric(table[name].type)]
+        for name in (*numbers, *rare):
+            values = numbers_of(self.table[name])[there]
             if _correlation(values, clicked) > LEAK:
-                leaks[feature.name] = "is almost always equal to the click"
+                leaks[name] = LEAKS[0]
             elif _follows(values, clicked):
-                leaks[feature.name] = "has a value only where the document was clicked, so it is known too late"
-            elif self.columns.features == OTHERS and _is_id(feature.name, numbers_of(table[feature.name])):
-                leaks[feature.name] = "looks like an id by its name and values"
+                leaks[name] = LEAKS[1]
+            elif name in numbers and self.columns.features == OTHERS and _is_id(name, numbers_of(table[name])):
+                leaks[name] = "looks like an id by its name and values"
         kept = tuple(feature for feature in encoding.features if feature.name not in leaks)
         self.encoding = Encoding(kept, {**encoding.ignored, **leaks})
         self.notes += self.encoding.notes()
@@ -657,31 +661,6 @@ def event_table(table: pa.Table, columns: Columns, *, source: object = None) -> 
 def _known(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a row that are known; numbers that are not finite are not."""
     return {k: v for k, v in row.items() if v is not None and not (isinstance(v, float) and not np.isfinite(v))}
-
-
-def days_of(column: pa.ChunkedArray) -> Float64:
-    """Return times as days since 1970 (UTC), nan if one cannot be read.
-
-    Numbers are days if they are small, else seconds, milliseconds, microseconds or nanoseconds since 1970.
-
-    >>> import pyarrow as pa
-    >>> days_of(pa.chunked_array([["2026-03-01", "2026-03-01T10:00:00+01:00", "x"]])).tolist()
-    [20513.0, 20513.0, nan]
-    """
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return np.asarray(np.floor(numbers_of(column)))
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        values = numbers_of(column)
-        largest = np.nanmax(np.abs(values), initial=0.0)
-        units = (1e5, 1.0), (1e11, 86_400.0), (1e14, 86_400e3), (1e17, 86_400e6), (np.inf, 86_400e9)
-        unit = next(unit for limit, unit in units if largest < limit)
-        return np.asarray(np.floor(values / unit))
-    codes, texts = texts_of(column)
-    days = np.array([np.floor(day_of(text)) for text in texts] or [np.nan])
-    return np.where(codes < 0, np.nan, days[np.maximum(codes, 0)])
 
 
 def _truth(text: str) -> int:

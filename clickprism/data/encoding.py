@@ -26,6 +26,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias, final
 
+import msgspec
 import numpy as np
 
 from clickprism._util.files import read_json, write_file
@@ -91,7 +92,7 @@ class Feature:
         """Return the columns of these values, [rows, columns]."""
         result = np.zeros((len(column), len(self.names)), dtype=np.float32)
         if self.kind in ("number", "date"):
-            result[:, 0] = _days_of(column) if self.kind == "date" else numbers_of(column)
+            result[:, 0] = days_of(column) if self.kind == "date" else numbers_of(column)
             absent = np.isnan(result[:, 0])
         elif self.kind == "vector":
             result[:, : self.size], absent = _vectors(column, self.size)
@@ -161,22 +162,14 @@ class Encoding:
     def learn(
         cls, table: pa.Table, columns: Sequence[str], *, categorical: Sequence[str] = (), codes: bool = False
     ) -> Encoding:
-        """Choose an encoding for each column.
+        """Choose an encoding for each column of a table with one row for each document.
 
-        Args:
-            table: One row for each document.
-            columns: Names of the columns to use.
-            categorical: Columns of numbers that are names of categories, such as brand_id.
-            codes: Make each category one column of codes, for a ranker that embeds them.
+        `categorical` are columns of numbers that are names of categories, such as brand_id. With `codes` each category
+        becomes one column of codes, for a ranker that embeds them.
         """
-        features, ignored = [], {}
-        for name in columns:
-            found = _chosen(name, table[name], categories=name in categorical, codes=codes)
-            if isinstance(found, Feature):
-                features.append(found)
-            else:
-                ignored[name] = found
-        return cls(tuple(features), ignored)
+        found = {name: _chosen(name, table[name], categories=name in categorical, codes=codes) for name in columns}
+        features = tuple(each for each in found.values() if isinstance(each, Feature))
+        return cls(features, {name: each for name, each in found.items() if isinstance(each, str)})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -269,9 +262,9 @@ class Encoding:
             problem = f"is no encoding of features of this version ({FORMAT!r})"
             raise DataError(problem, remedy="Train the ranker again")
         try:
-            features = [Feature(**{**each, "values": tuple(each["values"])}) for each in values["features"]]
-            return cls(tuple(features), dict(values["ignored"]))
-        except (KeyError, TypeError, ValueError) as error:
+            features = msgspec.convert(values.get("features"), tuple[Feature, ...])
+            return cls(features, msgspec.convert(values.get("ignored"), dict[str, str]))
+        except msgspec.ValidationError as error:
             raise DataError(f"is not an encoding of features ({error})", remedy="Train the ranker again") from None
 
     def save(self, path: Path) -> None:
@@ -290,24 +283,22 @@ def _chosen(name: str, column: pa.ChunkedArray, *, categories: bool, codes: bool
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        categories = True
+        kind, categories = kind.value_type, True
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _chosen_vector(name, column)
-    if not (_is_text(kind) or _is_numeric(kind)):
+    if not (_is_text(kind) or is_numeric(kind)):
         return f"holds {kind}, which is no number, text, date or list of numbers"
-    if not categories and _holds_numbers(column):
-        dates = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-        return _chosen_number(name, numbers_of(column), "date" if dates else "number")
-    return _chosen_category(name, column, as_codes=codes)
-
-
-def _holds_numbers(column: pa.ChunkedArray) -> bool:
-    """Return whether a column has numbers, or texts that are all numbers."""
-    if not _is_text(column.type):
-        return True
-    texts = _texts(column)[1]
-    return bool(texts) and all(map(_is_number, texts))
+    texts = _texts(column)[1] if _is_text(kind) else ["0"]
+    if categories or not texts or not all(map(_is_number, texts)):
+        return _chosen_category(name, column, as_codes=codes)
+    values = numbers_of(column)
+    absent = float(np.isnan(values).mean()) if len(values) else 1.0
+    if absent > MOST_MISSING:
+        return ABSENT
+    if absent == 0 and values.min() == values.max():
+        return CONSTANT
+    dates = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return Feature(name, "date" if dates else "number", missing=absent >= MISSING_MATTERS)
 
 
 def _chosen_category(name: str, column: pa.ChunkedArray, *, as_codes: bool) -> Feature | str:
@@ -329,21 +320,11 @@ def _chosen_category(name: str, column: pa.ChunkedArray, *, as_codes: bool) -> F
     return Feature(name, "category", values, len(values), missing=share >= MISSING_MATTERS)
 
 
-def _chosen_number(name: str, values: Float64, kind: Kind) -> Feature | str:
-    absent = np.isnan(values)
-    share = float(absent.mean()) if len(values) else 1.0
-    if share > MOST_MISSING:
-        return ABSENT
-    if share == 0 and values.min() == values.max():
-        return CONSTANT
-    return Feature(name, kind, missing=share >= MISSING_MATTERS)
-
-
 def _chosen_vector(name: str, column: pa.ChunkedArray) -> Feature | str:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not _is_numeric(column.type.value_type):
+    if not is_numeric(column.type.value_type):
         return f"holds {column.type}, which is no list of numbers"
     if pa.types.is_fixed_size_list(column.type):
         sizes = {column.type.list_size}
@@ -364,7 +345,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _is_numeric(kind: pa.DataType) -> bool:
+def is_numeric(kind: pa.DataType) -> bool:
+    """Return whether a type holds numbers, or what can be read as numbers: true and false, dates and times."""
     import pyarrow as pa
 
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_temporal)
@@ -399,13 +381,27 @@ def numbers_of(column: pa.ChunkedArray) -> Float64:
     return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
 
-def _days_of(column: pa.ChunkedArray) -> Float64:
-    """Return dates and times as days since 1970, also those that are written as texts."""
-    if not _is_text(column.type):
-        return numbers_of(column)
-    codes, texts = _texts(column)
-    days = np.array([day_of(text) for text in texts] or [np.nan])
-    return np.where(codes < 0, np.nan, days[np.maximum(codes, 0)])
+def days_of(column: pa.ChunkedArray) -> Float64:
+    """Return dates and times as days since 1970 (UTC); nan if one cannot be read.
+
+    Numbers are days if they are small, else seconds, milliseconds, microseconds or nanoseconds since 1970.
+
+    >>> import pyarrow as pa
+    >>> days_of(pa.chunked_array([["2026-03-01", "2026-03-01T13:00:00+01:00", "x"]])).tolist()
+    [20513.0, 20513.5, nan]
+    """
+    import pyarrow as pa
+
+    if _is_text(column.type):
+        codes, texts = _texts(column)
+        days = np.array([day_of(text) for text in texts] or [np.nan])
+        return np.where(codes < 0, np.nan, days[np.maximum(codes, 0)])
+    values = numbers_of(column)
+    if pa.types.is_temporal(column.type):
+        return values
+    largest = np.nanmax(np.abs(values), initial=0.0)
+    units = (1e5, 1.0), (1e11, 86_400.0), (1e14, 86_400e3), (1e17, 86_400e6), (np.inf, 86_400e9)
+    return values / next(unit for limit, unit in units if largest < limit)
 
 
 def day_of(text: str) -> float:

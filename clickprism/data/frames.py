@@ -5,18 +5,32 @@ from __future__ import annotations
 import codecs
 import csv
 import glob
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from clickprism.data.files import broken_files
 from clickprism.errors import DataError, MissingExtraError, SettingError
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+MOST_BROKEN: Final = 0.1  # share of the lines of a file
+NO_FILE: Final = "Name a folder that `clickprism log ingest` created, a CSV or Parquet file, or a pattern of files"
+BATCH: Final = 50_000  # rows that a database sends at once
+DUCKDB: Final = (".duckdb", ".ddb")
+SQLITE: Final = (".db", ".sqlite", ".sqlite3")
+TABLES: Final = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst", ".txt", ".txt.gz")
+JSON: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
+NULLS: Final = ("", "NULL", "null", "NaN", "nan", "None", "\\N", "NA")
+
+IsText: TypeAlias = Callable[[str], bool]
+"""Whether the column of a name is text, also if it looks like numbers; such as ids, where 007 is not 7."""
 
 
 def is_frame(source: object) -> bool:
@@ -37,7 +51,7 @@ def to_arrow(source: Any) -> pa.Table:
     """
     import pyarrow as pa
 
-    if _library(source) == "pandas":
+    if type(source).__module__.startswith("pandas."):
         source = {str(name): source[name] for name in source.columns}
     if not isinstance(source, Mapping):
         table = pa.table(source)
@@ -54,7 +68,7 @@ def to_arrow(source: Any) -> pa.Table:
 
 def in_the_type_of(source: Any, values: Float64, name: str) -> Any:
     """Return one value per row as a column of the library of a frame: a pandas Series with its index, and so on."""
-    library = _library(source)
+    library = type(source).__module__.partition(".")[0]
     if library == "pandas":
         import pandas as pd
 
@@ -70,48 +84,21 @@ def in_the_type_of(source: Any, values: Float64, name: str) -> Any:
     return values
 
 
-def _library(source: object) -> str:
-    return type(source).__module__.partition(".")[0]
-
-
 def _column(name: object, values: Any) -> pa.Array:
     import pyarrow as pa
 
-    array = values if hasattr(values, "dtype") else np.asarray(values, dtype=object if _ragged(values) else None)
-    if isinstance(array, np.ndarray) and array.ndim == 2:
-        return pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
-    if isinstance(array, np.ndarray) and array.ndim != 1:
-        raise DataError(f"column {name!r} has {array.ndim} dimensions", remedy="Give a vector, or a matrix of vectors")
+    if not hasattr(values, "dtype"):
+        ragged = any(isinstance(value, list | tuple | np.ndarray) or value is None for value in values)
+        values = np.asarray(values, dtype=object if ragged else None)
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise DataError(f"column {name!r} has {values.ndim} dimensions", remedy="Give a vector, or a matrix of vectors")
     try:
-        return pa.array(array, from_pandas=True)
+        return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # values of several types
-        return pa.array([None if _absent(value) else str(value) for value in array], pa.string())
-
-
-def _ragged(values: Any) -> bool:
-    return any(isinstance(value, list | tuple | np.ndarray) or value is None for value in values)
-
-
-def _absent(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and np.isnan(value))
-
-
-MOST_BROKEN: Final = 0.1  # share of the lines of a file
-NO_FILE: Final = "Name a folder that `clickprism log ingest` created, a CSV or Parquet file, or a pattern of files"
-BATCH: Final = 50_000  # rows that a database sends at once
-DUCKDB: Final = (".duckdb", ".ddb")
-SQLITE: Final = (".db", ".sqlite", ".sqlite3")
-TABLES: Final = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst", ".txt", ".txt.gz")
-JSON: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
-NULLS: Final = ("", "NULL", "null", "NaN", "nan", "None", "\\N", "NA")
-
-
-IsText: TypeAlias = Callable[[str], bool]
-
-
-def never(_: str) -> bool:
-    """Return that a column is not known to be text."""
-    return False
+        absent = [value is None or (isinstance(value, float) and np.isnan(value)) for value in values]
+        return pa.array([None if no else str(value) for value, no in zip(values, absent, strict=True)], pa.string())
 
 
 def is_database(source: str) -> bool:
@@ -137,24 +124,37 @@ class SourceTable:
     example: str = ""
 
 
-def read_source(source: str, *, sql: str | None = None, text: IsText = never) -> SourceTable:
+def read_source(source: str, *, sql: str | None = None, text: IsText = lambda _: False) -> SourceTable:
     """Read files or a query as one Arrow table.
 
     Args:
         source: A file, folder or pattern of CSV or Parquet files; a file of DuckDB or SQLite; or the URL of a database
             as SQLAlchemy writes it, such as sqlite:///shop.db.
         sql: The query to a database. Files are the table `log` in it.
-        text: Whether a column of CSV is text, also if it looks like numbers.
+        text: Whether a column of CSV is text.
     """
-    if is_database(source):
-        if sql is None:
-            raise SettingError("sql", None, f"give the query to read {source} with: sql= or --query 'select ...'")
-        return SourceTable(_duckdb(source, sql) if source.lower().endswith(DUCKDB) else _database(source, sql))
-    read = read_files(source, text=text)
-    return read if sql is None else replace(read, table=_duckdb(source, sql, read.table))
+    import pyarrow as pa
+
+    if is_database(source) and sql is None:
+        raise SettingError("sql", None, f"give the query to read {source} with: sql= or --query 'select ...'")
+    if is_database(source) and not source.lower().endswith(DUCKDB):
+        batches = list(read_batches(source, str(sql)))
+        if not batches:
+            raise DataError("the query returned no rows", file=source)
+        return SourceTable(pa.concat_tables(batches, promote_options="permissive"))
+    read = SourceTable(pa.table({})) if is_database(source) else _read_files(source, text)
+    if sql is None:
+        return read
+    import duckdb
+
+    place = source if is_database(source) else ":memory:"
+    with _query_errors(source, sql, duckdb.Error), duckdb.connect(place, read_only=is_database(source)) as connection:
+        if not is_database(source):
+            connection.register("log", read.table)
+        return replace(read, table=connection.sql(sql).to_arrow_table())
 
 
-def read_files(source: str, *, text: IsText = never) -> SourceTable:
+def _read_files(source: str, text: IsText) -> SourceTable:
     """Read CSV and Parquet files with the same columns as one table."""
     import pyarrow as pa
 
@@ -178,34 +178,30 @@ def read_files(source: str, *, text: IsText = never) -> SourceTable:
     return SourceTable(table, broken, example)
 
 
-def read_file(file: str, *, text: IsText = never) -> SourceTable:
-    """Read a CSV, TSV, JSON lines or Parquet file; lines with another number of fields are counted.
-
-    Args:
-        file: The file.
-        text: Whether a column of CSV is text, also if it looks like numbers; such as ids, where 007 is not 7.
-    """
+def read_file(file: str, *, text: IsText = lambda _: False) -> SourceTable:
+    """Read a CSV, TSV, JSON lines or Parquet file; lines with another number of fields are counted."""
     import pyarrow as pa
     import pyarrow.csv as pacsv
     import pyarrow.json as pajson
     import pyarrow.parquet as pq
 
-    try:
+    wrong: list[Any] = []
+
+    def skip(row: Any) -> str:
+        wrong.append(row)
+        return "skip"
+
+    with broken_files(Path(file)):
         if file.lower().endswith(".parquet"):
             return SourceTable(pq.read_table(file))
         with pa.input_stream(file, compression="detect") as stream:
             content = stream.read()
         if file.lower().endswith(JSON):
-            return SourceTable(
-                pajson.read_json(pa.BufferReader(content), pajson.ReadOptions(block_size=len(content) + 1))
-            )
-        delimiter = _delimiter(content)
-        wrong: list[Any] = []
-
-        def skip(row: Any) -> str:
-            wrong.append(row)
-            return "skip"
-
+            whole = pajson.ReadOptions(block_size=len(content) + 1)
+            return SourceTable(pajson.read_json(pa.BufferReader(content), whole))
+        first = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n").partition(b"\n")[0].decode(errors="replace")
+        delimiter = max("\t,;|", key=first.count)
+        header = next(csv.reader([first.rstrip("\r")], delimiter=delimiter), [])
         table = pacsv.read_csv(
             pa.BufferReader(content),
             read_options=pacsv.ReadOptions(use_threads=False),
@@ -218,58 +214,21 @@ def read_file(file: str, *, text: IsText = never) -> SourceTable:
             convert_options=pacsv.ConvertOptions(
                 null_values=NULLS,
                 strings_can_be_null=True,
-                column_types={name: pa.string() for name in _header(content, delimiter) if text(name)},
+                column_types={name: pa.string() for name in header if text(name)},
             ),
         )
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"cannot be read ({error})", file=file) from None
     names = table.column_names
     if len(set(names)) < len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         raise DataError(f"names the column {twice!r} twice", file=file, line=1, remedy="Give each its own name")
     if not wrong:
         return SourceTable(table)
-    first = wrong[0]
-    example = f"{first.text[:40]!r}... with {first.actual_columns} fields instead of {first.expected_columns}"
+    example = f"{wrong[0].text[:40]!r}... with {wrong[0].actual_columns} fields instead of {wrong[0].expected_columns}"
     return SourceTable(table, len(wrong), example)
 
 
-def _header(content: bytes, delimiter: str) -> list[str]:
-    first = content.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n").partition(b"\n")[0].decode(errors="replace")
-    return next(csv.reader([first.rstrip("\r")], delimiter=delimiter), [])
-
-
-def _delimiter(content: bytes) -> str:
-    """Return what separates the names of the first line: the most frequent of tab, comma, semicolon and bar."""
-    first = content.partition(b"\n")[0].decode(errors="replace")
-    return max("\t,;|", key=first.count)
-
-
-def _duckdb(source: str, sql: str, table: pa.Table | None = None) -> pa.Table:
-    """Run a query in a file of DuckDB, or over a table of the name `log`."""
-    import duckdb
-
-    try:
-        with duckdb.connect(":memory:" if table is not None else source, read_only=table is None) as connection:
-            if table is not None:
-                connection.register("log", table)
-            return connection.sql(sql).to_arrow_table()
-    except duckdb.Error as error:
-        raise _failed(source, sql, error) from None
-
-
-def _database(source: str, sql: str) -> pa.Table:
-    """Run a query by SQLAlchemy and read its rows in batches."""
-    import pyarrow as pa
-
-    batches = list(read_batches(source, sql))
-    if not batches:
-        raise DataError("the query returned no rows", file=source)
-    return pa.concat_tables(batches, promote_options="permissive")
-
-
 def read_batches(source: str, sql: str, *, rows: int = BATCH) -> Iterator[pa.Table]:
-    """Yield the rows of a query to a database in tables of at most `rows` rows."""
+    """Yield the rows of a query to a database, read by SQLAlchemy, in tables of at most `rows` rows."""
     try:
         import sqlalchemy
     except ModuleNotFoundError:
@@ -277,33 +236,30 @@ def read_batches(source: str, sql: str, *, rows: int = BATCH) -> Iterator[pa.Tab
     url = source if "://" in source else f"sqlite:///{source}"
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///").partition("?")[0]).exists():
         raise DataError("there is no such file", file=url.removeprefix("sqlite:///"))
+    with _query_errors(source, sql, sqlalchemy.exc.SQLAlchemyError):
+        try:
+            engine = sqlalchemy.create_engine(url)
+        except ModuleNotFoundError as error:
+            problem = f"needs the driver {error.name}, which is not installed"
+            raise DataError(problem, file=source, remedy=f"pip install {error.name}") from None
+        try:
+            with engine.connect().execution_options(stream_results=True, yield_per=rows) as connection:
+                result = connection.execute(sqlalchemy.text(sql))
+                names = list(result.keys())
+                if len(set(names)) < len(names):
+                    raise DataError("the query names a column twice", file=source, remedy="Use `as` in the query")
+                for part in result.partitions(rows):
+                    columns = (np.fromiter(values, object, len(part)) for values in zip(*part, strict=True))
+                    yield to_arrow(dict(zip(names, columns, strict=True)))
+        finally:
+            engine.dispose()
+
+
+@contextmanager
+def _query_errors(source: str, sql: str, kind: type[Exception]) -> Iterator[None]:
+    """Turn an error of a database in the block into a `DataError` with the query."""
     try:
-        engine = sqlalchemy.create_engine(url)
-    except ModuleNotFoundError as error:
-        problem = f"needs the driver {error.name}, which is not installed"
-        raise DataError(problem, file=source, remedy=f"pip install {error.name}") from None
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise _failed(source, sql, error) from None
-    try:
-        with engine.connect().execution_options(stream_results=True, yield_per=rows) as connection:
-            result = connection.execute(sqlalchemy.text(sql))
-            names = list(result.keys())
-            if len(set(names)) < len(names):
-                raise DataError("the query names a column twice", file=source, remedy="Use `as` in the query")
-            for part in result.partitions(rows):
-                yield to_arrow(dict(zip(names, map(_values, zip(*part, strict=True)), strict=True)))
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise _failed(source, sql, error) from None
-    finally:
-        engine.dispose()
-
-
-def _values(values: Sequence[Any]) -> Any:
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column
-
-
-def _failed(source: str, sql: str, error: Exception) -> DataError:
-    why = str(getattr(error, "orig", None) or error).partition("\n")[0]
-    return DataError(f"the query failed ({why})", file=source, remedy=f"The query was: {sql}")
+        yield
+    except kind as error:
+        why = str(getattr(error, "orig", None) or error).partition("\n")[0]
+        raise DataError(f"the query failed ({why})", file=source, remedy=f"The query was: {sql}") from None

@@ -1,7 +1,4 @@
-"""A log as diagnosis, choice and counterfactual evaluation see it: ranked lists with clicks, and what is told of each.
-
-What a log does not tell is None, never a guess: a diagnosis then says that it cannot be known.
-"""
+"""A log in memory: ranked lists with clicks, and what the log records about each list. What it lacks is None."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ class Outcomes:
     """What followed each click of a log.
 
     Attributes:
-        rows: document of each click, [clicks].
-        values: carts, bookings and so on that followed it, by name, [clicks] each.
+        rows: Document of each click, [clicks].
+        values: Carts, bookings and so on that followed it, by name, [clicks] each.
     """
 
     rows: Int64
@@ -40,24 +37,23 @@ class Outcomes:
 @final
 @dataclass(frozen=True, eq=False)
 class Logged:
-    """Clicks, and what the log tells of each ranked list.
+    """Clicks, and what the log records about each ranked list.
 
     Attributes:
-        clicks: merged by pattern (`Clicks.merge(by="pattern")`) within a day and a policy, or one session each; the
-            documents have features, or a matrix of no columns where the log has none.
-        days: the day of each ranked list, counted from any one, [ranked lists]; None where the log does not tell.
-        policy: the ranker that made each ranked list, by place in `policies`, [ranked lists]; None if not told.
-        policies: the names of the rankers.
-        randomised: whether chance filled the slot of each entry, by the log's own word, [entries]; None if not told.
-        feature_names: one a column of the features; empty where they have no names.
-        columns: values of other columns, such as the device, for each ranked list, by name of the column; only those
-            that the reader was asked for, [ranked lists] each.
-        account: what was counted on the way in, such as rows quarantined or without a field, by name.
-        encoding: how columns of a table became the features; None for a log that did not come from one.
-        notes: what the reader assumed or ignored, one sentence each.
-        outcomes: what followed the clicks, such as bookings; None if the log does not tell.
-        values: value of a click on each document relative to the average click, [documents]; None if all are alike.
-        grades: relevance grade of each document, for evaluation only, [documents]; None if the log has none.
+        clicks: Merged by pattern (`Clicks.merge(by="pattern")`) within a day and a ranker, or one session each. The
+            features have no columns if the log has none.
+        days: Day of each ranked list, counted from any one, [ranked lists].
+        policy: Ranker that made each ranked list, by place in `policies`, [ranked lists].
+        policies: Names of the rankers.
+        randomised: Whether the document of each entry was placed at random, as the log says, [entries].
+        feature_names: One for each column of the features; empty if they have no names.
+        account: What was counted while reading, such as rows that were not used, by name.
+        columns: Other columns that the reader was asked for, such as the device, by name, [ranked lists] each.
+        encoding: How columns of a table became the features; None for a log that did not come from one.
+        notes: What the reader assumed or ignored, one sentence each.
+        outcomes: What followed the clicks, such as bookings.
+        values: Value of a click on each document relative to the average click, [documents]; None if all are equal.
+        grades: Relevance grade of each document, for evaluation only, [documents].
     """
 
     clicks: Clicks
@@ -75,14 +71,11 @@ class Logged:
     grades: Int32 | None = None
 
     def __post_init__(self) -> None:
-        lists, entries = len(self.clicks), len(self.clicks.rows)
-        for name, size in (("days", lists), ("policy", lists), ("randomised", entries)):
-            values = getattr(self, name)
+        lists, documents = len(self.clicks), self.clicks.lists.documents
+        sizes = {"days": lists, "policy": lists, "randomised": len(self.clicks.rows), "values": documents}
+        given = {name: (getattr(self, name), size) for name, size in sizes.items()}
+        for name, (values, size) in (given | {name: (each, lists) for name, each in self.columns.items()}).items():
             check(values is None or values.shape == (size,), f"{name} must have {size} values")
-        for name, values in self.columns.items():
-            check(values.shape == (lists,), f"column {name} must have {lists} values")
-        sized = self.values is None or self.values.shape == (self.clicks.lists.documents,)
-        check(sized, "there must be a value of a click for each document")
         known = self.policy is None or not lists or 0 <= self.policy.min() <= self.policy.max() < len(self.policies)
         check(bool(known), "policy must be places in policies")
         width = self.clicks.lists.features.shape[1]
@@ -93,11 +86,11 @@ class Logged:
 
     @property
     def has_features(self) -> bool:
-        """Whether documents have any feature to learn from."""
+        """Return whether documents have any features."""
         return bool(self.clicks.lists.features.shape[1] > 0)
 
     def take(self, ranked_lists: Int64 | Bool) -> Logged:
-        """These ranked lists only, in this order; the account stays that of the whole log."""
+        """Return these ranked lists only, in this order; the account is still that of the whole log."""
         chosen = np.arange(len(self))[ranked_lists]
         entries, _ = slices(self.clicks.offsets, chosen)
         return replace(
@@ -111,11 +104,11 @@ class Logged:
 
     @property
     def candidates(self) -> Int64:
-        """Return the rows of the documents that the log names and that were never shown, [candidates]."""
+        """Return the rows of the documents that were never shown, [candidates]."""
         return np.setdiff1d(np.arange(self.clicks.lists.documents), self.clicks.rows)
 
     def of_queries(self, queries: Bool) -> Logged:
-        """The ranked lists of these queries only, [lists of documents]; the documents stay all."""
+        """Return the ranked lists of the chosen queries, [queries]; documents are kept."""
         firsts = self.clicks.rows[np.minimum(self.clicks.offsets[:-1], max(len(self.clicks.rows) - 1, 0))]
         return self.take(queries[self.clicks.lists.list_of[firsts]])
 

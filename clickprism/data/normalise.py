@@ -44,12 +44,12 @@ class Normaliser:
     """A fitted normalisation: call it with lists, or give a matrix and the offsets of its lists to `features`.
 
     Attributes:
-        kind: what it does, see `clickprism.data.normalise`.
-        mean: the training mean of each feature, that missing values take, [features].
-        centre: subtracted from each feature, [features].
-        factor: multiplies each feature after that; 0 for a constant one, [features].
-        grid: the training quantiles of each feature, of kind quantile only, [quantiles, features].
-        keep: features that are left as they are, from 0, rising.
+        kind: What it does, see `clickprism.data.normalise`.
+        mean: Training mean of each feature, which replaces missing values, [features].
+        centre: Subtracted from each feature, [features].
+        factor: Multiplies each feature after that; 0 for a constant one, [features].
+        grid: Training quantiles of each feature, of kind quantile only, [quantiles, features].
+        keep: Features that are not changed, from 0, rising.
     """
 
     kind: Kind
@@ -70,7 +70,7 @@ class Normaliser:
             raise SettingError("keep", self.keep, f"be features from 0 to {width - 1}, rising, each once")
 
     def __call__(self, lists: Lists) -> Lists:
-        """The same lists over normalised features."""
+        """Return the lists with normalised features."""
         return lists if self.kind == "none" else lists.with_features(self.features(lists.features, lists.offsets))
 
     def features(self, matrix: Float32, offsets: Int64) -> Float32:
@@ -95,13 +95,13 @@ class Normaliser:
         return result
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What a file needs to hold: plain settings, and arrays."""
+        """Return what a file must hold: plain settings, and arrays."""
         arrays = {"mean": self.mean, "centre": self.centre, "factor": self.factor, "grid": self.grid}
         return {"kind": self.kind, "keep": list(self.keep)}, dict(arrays)
 
     @staticmethod
     def from_state(settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Normaliser:
-        """The normaliser that gave this state."""
+        """Return the normaliser with this state."""
         try:
             mean, centre, factor, grid = (
                 np.asarray(arrays[name], dtype=np.float64) for name in ("mean", "centre", "factor", "grid")
@@ -123,7 +123,7 @@ class Normaliser:
 
 
 def fit(kind: Kind, lists: Lists, *, keep: Sequence[int] = ()) -> Normaliser:
-    """Take the statistics of the training part; the features `keep`, from 0, are left as they are.
+    """Fit a normaliser to the training part; the features `keep`, from 0, are not changed.
 
     >>> lists = Lists(np.array([[1, 5], [3, 5]], np.float32), np.array([0, 2]), np.array(["q"]))
     >>> fit("minmax", lists)(lists).features.tolist()
@@ -151,7 +151,7 @@ def fit(kind: Kind, lists: Lists, *, keep: Sequence[int] = ()) -> Normaliser:
 
 
 def normalised(dataset: Dataset, kind: Kind, *, keep: Sequence[int] = ()) -> tuple[Dataset, Normaliser]:
-    """The data set with every part normalised by the statistics of its training part, and the normaliser."""
+    """Return the data set with every part normalised by its training part, and the normaliser."""
     normaliser = fit(kind, dataset.train.lists, keep=keep)
     return dataset.map(lambda part: part.with_features(normaliser(part.lists).features)), normaliser
 
@@ -161,7 +161,7 @@ def _slices(rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _blocks(offsets: Int64) -> Iterator[tuple[int, int]]:
-    """Row ranges of about a block that hold whole lists."""
+    """Yield row ranges of about a block that hold whole lists."""
     start = 0
     while start < int(offsets[-1]):
         last = int(np.searchsorted(offsets, start + BLOCK, side="right")) - 1
@@ -180,7 +180,7 @@ def _transformed(kind: Kind, block: Float32) -> Float64:
 
 
 def _statistics(kind: Kind, matrix: Float32) -> tuple[Float64, Float64, Float64, Float64]:
-    """Min, max, mean and standard deviation of each feature, in blocks and in float64, missing values left out."""
+    """Return min, max, mean and standard deviation of each feature, without missing values."""
     width = matrix.shape[1]
     low, high = np.full(width, np.inf), np.full(width, -np.inf)
     total, count, squares = np.zeros(width), np.zeros(width), np.zeros(width)
@@ -197,14 +197,14 @@ def _statistics(kind: Kind, matrix: Float32) -> tuple[Float64, Float64, Float64,
 
 
 def _grid(matrix: Float32, mean: Float64) -> Float64:
-    """Quantiles from every row, or from evenly spaced ones where there are very many."""
+    """Return quantiles of every row, or of evenly spaced ones if there are very many."""
     rows = matrix[:: max(1, len(matrix) // QUANTILE_ROWS)].astype(np.float64)
     grid: Float64 = np.quantile(np.where(np.isnan(rows), mean, rows), np.linspace(0, 1, QUANTILES), axis=0)
     return grid
 
 
 def _within_lists(kind: Kind, block: Float64, offsets: Int64) -> Float64:
-    """Scale every list of a block by itself; the offsets name no empty list."""
+    """Scale each list of a block separately; no list is empty."""
     starts, lengths = offsets[:-1], np.diff(offsets)
     low, high = np.minimum.reduceat(block, starts), np.maximum.reduceat(block, starts)
     centre, spread = low, high - low

@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
+from typing import Final, Literal, TypeAlias, Unpack
 
 from clickprism._util.tables import Table
 from clickprism.data.cache import Place
-from clickprism.data.letor import Base, Missing, OnError, PathLike, Reading, scan_letor
+from clickprism.data.letor import LetorOptions, OnError, PathLike, Paths, Reading, scan_letor, widened
 from clickprism.data.normalise import Kind, normalised
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
-from clickprism.types import Dataset, JudgedLists, Lists
+from clickprism.types import Dataset, JudgedLists
 
-FOLDS = (1, 2, 3, 4, 5)
-PARTS = ("train", "validation", "test")
-ENDINGS = ("", ".gz", ".zst")
+Layout: TypeAlias = Mapping[str, tuple[str, ...]]
+"""A way in which a data set may lie in a folder: files of each part, by name."""
+
+FOLDS: Final = (1, 2, 3, 4, 5)
+PARTS: Final = ("train", "validation", "test")
+ENDINGS: Final = ("", ".gz", ".zst")
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,17 @@ class Recipe:
     """What a data set consists of.
 
     Attributes:
-        title: its full name.
-        source: who gives it out, and under what terms.
-        features: how many there are.
-        queries: in all parts together.
-        documents: in all parts together.
-        normalise: what papers on this data do to the features.
-        files: the file of each part, in order train, validation, test.
-        parts: queries and documents of each part, where they are known and the same for everyone.
-        folds: whether the files lie in folders Fold1 to Fold5, each of which holds all the data.
-        subsets: whether S1.txt to S5.txt may stand in for the folds.
-        largest_id: the largest feature id in the training part, where that is not `features`.
+        title: Its full name.
+        source: Who provides it, and under what terms.
+        features: Number of features.
+        queries: Number of queries in all parts.
+        documents: Number of documents in all parts.
+        normalise: How papers on this data normalise the features.
+        files: File of each part, in order train, validation, test.
+        parts: Queries and documents of each part, if they are known and the same for everyone.
+        folds: Whether the files are in folders Fold1 to Fold5, each of which holds all the data.
+        subsets: Whether S1.txt to S5.txt may replace the folds.
+        largest_id: Largest feature id in the training part, if that is not `features`.
     """
 
     title: str
@@ -89,9 +90,9 @@ RECIPES: dict[str, Recipe] = {
 
 @dataclass(frozen=True)
 class Count:
-    """How many queries and documents a part has, its largest feature id, and what all three should be.
+    """Number of queries and documents of a part and its largest feature id, and what they should be.
 
-    Features are sparse, so a small part need not reach the largest id: where it need not, nothing is expected.
+    Features are sparse, so a small part need not reach the largest id; then nothing is expected.
     """
 
     part: str
@@ -104,7 +105,7 @@ class Count:
 
     @property
     def ok(self) -> bool:
-        """Whether the counts are as expected, and the largest feature id is reached."""
+        """Return whether the counts are as expected, and the largest feature id is reached."""
         counted = (self.queries, self.documents) == (self.expected_queries, self.expected_documents)
         return counted and self.largest_id >= (self.expected_largest_id or 0)
 
@@ -129,7 +130,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is missing and all counts are as expected."""
+        """Return whether nothing is missing and all counts are as expected."""
         return not self.missing and all(count.ok for count in self.counts)
 
     def tables(self) -> list[Table]:
@@ -138,8 +139,7 @@ class Report:
         rows = [["found", str(file)] for file in self.found]
         rows += [["missing", f"{file} (or {file}.gz, {file}.zst)"] for file in self.missing]
         rows += [["count", str(count)] for count in self.counts]
-        if not self.ok:
-            rows.append(["source", recipe.source])
+        rows += [] if self.ok else [["source", recipe.source]]
         state = "complete" if self.ok else "not complete"
         return [Table(f"{recipe.title} in {self.folder}: {state}", ["", ""], rows)]
 
@@ -160,29 +160,24 @@ class Known:
         return [Table("", header, rows)]
 
 
-def known() -> Known:
-    """Return the public data sets that clickprism can read."""
-    return Known(dict(RECIPES))
-
-
 def check(name: str, folder: PathLike, *, cache: Place = "default") -> Report:
-    """Say what a folder holds of a data set, what is missing, and whether counts and features are the known ones.
+    """Return what a folder holds of a data set, what is missing, and whether counts and features are the known ones.
 
     Of a data set in folds, every fold that is there is checked; one whole fold is enough.
     """
-    recipe = _recipe(name)
-    where = Path(folder)
+    recipe, where = _recipe(name), Path(folder)
     layouts = _layouts(recipe, where)
-    whole = [layout for layout in layouts if not _missing(where, layout)]
+    whole = [layout for layout in layouts.values() if not _missing(where, layout)]
     if not whole:
-        best = min(layouts, key=lambda layout: len(_missing(where, layout)))
-        found = tuple(file for part in best.values() for each in part if (file := _find(where, each)) is not None)
-        return Report(name, where, found, tuple(_missing(where, best)), ())
-    files, counts = [], []
-    for layout in whole:
-        readings = {part: _read(recipe, where, layout[part], "raise", cache) for part in layout}
-        counts += _counts(recipe, readings, _label(layout))
-        files += [file for part in layout.values() for each in part if (file := _find(where, each)) is not None]
+        best = min(layouts.values(), key=lambda layout: len(_missing(where, layout)))
+        return Report(name, where, _found(where, best), tuple(_missing(where, best)), ())
+    files: list[Path] = []
+    counts: list[Count] = []
+    for label, layout in layouts.items():
+        if layout in whole:
+            readings = {part: _read(recipe, where, layout[part], "raise", cache) for part in layout}
+            counts += _counts(recipe, readings, label)
+            files += _found(where, layout)
     return Report(name, where, tuple(dict.fromkeys(files)), (), tuple(dict.fromkeys(counts)))
 
 
@@ -199,30 +194,30 @@ def load(
 ) -> Dataset:
     """Load a public data set from a folder.
 
-    The normaliser is not kept. Whoever needs it, say to save it with a model, loads with `normalise="none"` and calls
+    The normaliser is not kept. To save it with a model, load with `normalise="none"` and call
     `clickprism.data.normalise.normalised(dataset, kind)`, which returns it; `RECIPES[name].normalise` is the kind.
 
     Args:
-        name: a key of `RECIPES`.
-        folder: where its files are, plain, .gz or .zst.
-        fold: which fold, for data sets in folds. Fold k trains on S_k, S_k+1, S_k+2, validates on the next subset and
+        name: A key of `RECIPES`.
+        folder: Folder with its files, plain, .gz or .zst.
+        fold: The fold, for data sets in folds. Fold k trains on S_k, S_k+1, S_k+2, validates on the next subset and
             tests on the one after, counted around.
         normalise: "recipe" for what papers on this data do, or a kind of `clickprism.data.normalise`; statistics
             come from the whole training part.
-        drop_without_relevant: leave out lists without a document of grade 1 or more, in every part.
-        verify: refuse data whose counts of queries and documents, or whose features, are not the known ones.
-        on_error: see `read_letor`. How many lines were left out of each file, and the first of them, goes to the log
-            `clickprism.data.letor` as a warning; `scan_letor` on a file returns them all.
-        cache: see `read_letor`.
+        drop_without_relevant: Omit lists without a document of grade 1 or more, in every part.
+        verify: Refuse data whose numbers of queries, documents or features are not the known ones.
+        on_error: See `read_letor`. The number of skipped lines of each file, and the first of them, are logged by
+            `clickprism.data.letor` as a warning.
+        cache: See `read_letor`.
     """
-    recipe = _recipe(name)
-    where = Path(folder)
+    recipe, where = _recipe(name), Path(folder)
     if fold not in FOLDS:
         raise SettingError("fold", fold, "be from 1 to 5")
-    layouts = [layout for layout in _layouts(recipe, where) if _fold(layout) in (fold, None)]
+    layouts = [layout for label, layout in _layouts(recipe, where).items() if label in (f"fold {fold}", "whole")]
     if recipe.subsets:
-        layouts.append({part: _subset_files(fold)[part] for part in PARTS})
-    whole = [layout for layout in layouts if set(layout) == set(PARTS) and not _missing(where, layout)]
+        order = [f"S{(fold - 1 + step) % 5 + 1}.txt" for step in range(5)]
+        layouts.append({"train": tuple(order[:3]), "validation": (order[3],), "test": (order[4],)})
+    whole = [layout for layout in layouts if not _missing(where, layout)]
     if not whole:
         missing = ", ".join(_missing(where, layouts[0]))
         raise DataError(f"{recipe.title} lacks {missing}", file=where, remedy=f"Get it from: {recipe.source}")
@@ -236,30 +231,25 @@ def load(
 
 
 def load_parts(
-    train: PathLike | Sequence[PathLike],
-    validation: PathLike | Sequence[PathLike],
-    test: PathLike | Sequence[PathLike],
+    train: Paths,
+    validation: Paths,
+    test: Paths,
     *,
     name: str = "files",
-    features: int | None = None,
-    base: Base = "auto",
-    missing: Missing = "error",
     normalise: Kind = "none",
     drop_without_relevant: bool = False,
-    on_error: OnError = "raise",
-    cache: Place = "default",
+    **options: Unpack[LetorOptions],
 ) -> Dataset:
-    """A data set from anyone's files; the parts share the base of the feature ids and the number of features."""
+    """Return a data set from any files; its parts share the base of the feature ids and the number of features.
 
-    def scan(path: PathLike | Sequence[PathLike], base: Base) -> Reading:
-        return scan_letor(path, features=features, base=base, missing=missing, on_error=on_error, cache=cache)
-
+    `options` are those of `read_letor`.
+    """
     paths = (train, validation, test)
-    readings = [scan(path, base) for path in paths]
+    readings = [scan_letor(path, **options) for path in paths]
     if len({reading.base for reading in readings}) > 1:
-        readings = [scan(path, 0) for path in paths]
-    width = max(reading.judged.lists.features.shape[1] for reading in readings)
-    parts = [_widened(reading.judged, width) for reading in readings]
+        options["base"] = 0
+        readings = [scan_letor(path, **options) for path in paths]
+    parts = widened([reading.judged for reading in readings])
     return _finish(Dataset(name, *parts), normalise, drop_without_relevant)
 
 
@@ -269,77 +259,52 @@ def _recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-Layout = dict[str, tuple[str, ...]]
-
-
-def _layouts(recipe: Recipe, folder: Path) -> list[Layout]:
-    """The ways in which all of the data may lie in a folder; files of each part, by name."""
+def _layouts(recipe: Recipe, folder: Path) -> dict[str, Layout]:
+    """Return the ways in which all of the data may lie in a folder: as a whole, or in folds."""
     if not recipe.folds:
         inner = "sample/" if _find(folder, recipe.files[0]) is None and (folder / "sample").is_dir() else ""
-        return [{part: (inner + file,) for part, file in zip(PARTS, recipe.files, strict=True)}]
-    layouts: list[Layout] = [
-        {part: (f"Fold{fold}/{file}",) for part, file in zip(PARTS, recipe.files, strict=True)} for fold in FOLDS
-    ]
-    return [*layouts, {"all": tuple(f"S{subset}.txt" for subset in FOLDS)}] if recipe.subsets else layouts
-
-
-def _subset_files(fold: int) -> Layout:
-    order = [f"S{(fold - 1 + step) % 5 + 1}.txt" for step in range(5)]
-    return {"train": tuple(order[:3]), "validation": (order[3],), "test": (order[4],)}
-
-
-def _fold(layout: Layout) -> int | None:
-    first = next(iter(layout.values()))[0]
-    return int(first[4]) if first.startswith("Fold") else None
-
-
-def _label(layout: Layout) -> str:
-    fold = _fold(layout)
-    return "all" if fold is None else f"fold {fold}"
+        return {"whole": {part: (inner + file,) for part, file in zip(PARTS, recipe.files, strict=True)}}
+    layouts: dict[str, Layout] = {
+        f"fold {fold}": {part: (f"Fold{fold}/{file}",) for part, file in zip(PARTS, recipe.files, strict=True)}
+        for fold in FOLDS
+    }
+    if recipe.subsets:
+        layouts["all"] = {"all": tuple(f"S{subset}.txt" for subset in FOLDS)}
+    return layouts
 
 
 def _find(folder: Path, file: str) -> Path | None:
     return next((path for end in ENDINGS if (path := folder / f"{file}{end}").is_file()), None)
 
 
+def _found(folder: Path, layout: Layout) -> tuple[Path, ...]:
+    return tuple(path for files in layout.values() for file in files if (path := _find(folder, file)) is not None)
+
+
 def _missing(folder: Path, layout: Layout) -> list[str]:
-    return [file for part in layout.values() for file in part if _find(folder, file) is None]
+    return [file for files in layout.values() for file in files if _find(folder, file) is None]
 
 
 def _read(recipe: Recipe, folder: Path, files: Sequence[str], on_error: OnError, cache: Place) -> Reading:
-    paths = [path for file in files if (path := _find(folder, file)) is not None]
+    paths = _found(folder, {"part": tuple(files)})
     return scan_letor(paths, features=recipe.features, base=1, on_error=on_error, cache=cache)
 
 
 def _counts(recipe: Recipe, readings: Mapping[str, Reading], label: str) -> list[Count]:
-    largest = recipe.largest_id or recipe.features
-    if not recipe.parts:
-        return [_count(label, list(readings.values()), recipe.queries, recipe.documents, largest)]
+    """Compare each part with its known counts, or all parts together where only the sum is known."""
+    largest, whole = recipe.largest_id or recipe.features, (recipe.queries, recipe.documents)
+    groups = {part: [readings[part]] for part in recipe.parts} or {label: list(readings.values())}
     return [
-        _count(part, [readings[part]], *expected, largest if part == "train" else None)
-        for part, expected in recipe.parts.items()
+        Count(
+            name,
+            sum(len(reading.judged) for reading in group),
+            sum(reading.judged.lists.documents for reading in group),
+            max(reading.largest_id for reading in group),
+            *recipe.parts.get(name, whole),
+            largest if name in ("train", label) else None,
+        )
+        for name, group in groups.items()
     ]
-
-
-def _count(label: str, readings: Sequence[Reading], queries: int, documents: int, largest: int | None) -> Count:
-    return Count(
-        part=label,
-        queries=sum(len(reading.judged) for reading in readings),
-        documents=sum(reading.judged.lists.documents for reading in readings),
-        largest_id=max(reading.largest_id for reading in readings),
-        expected_queries=queries,
-        expected_documents=documents,
-        expected_largest_id=largest,
-    )
-
-
-def _widened(judged: JudgedLists, width: int) -> JudgedLists:
-    lists = judged.lists
-    short = width - lists.features.shape[1]
-    if not short:
-        return judged
-    features = np.pad(lists.features, ((0, 0), (0, short)))
-    return JudgedLists(Lists(features, lists.offsets, lists.query_ids, lists.document_ids), judged.grades)
 
 
 def _finish(dataset: Dataset, kind: Kind, drop_without_relevant: bool) -> Dataset:

@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 from clickprism.types import Dataset, Float32, Float64, Int64, JudgedLists, Lists
 
 Role: TypeAlias = Literal["match", "count", "document", "flag", "query", "redundant", "useless"]
@@ -78,25 +79,15 @@ class SyntheticSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("train_queries", "validation_queries", "test_queries", "items", "seed"):
-            self._check(name, getattr(self, name) >= 0, "be at least 0")
-        self._check("min_documents", self.min_documents >= 1, "be at least 1")
-        self._check("max_documents", self.max_documents >= self.min_documents, "be at least min_documents")
-        self._check("features", self.features >= 1, "be at least 1")
-        must = "be 0, or at least max_documents, as an item stands once in a list"
-        self._check("items", self.items == 0 or self.items >= self.max_documents, must)
-        for name in ("noise", "query_effects", "item_exponent"):
-            self._check(name, 0 <= getattr(self, name) <= 10, "be from 0 to 10")
-        for name in ("useless", "nonlinearity"):
-            self._check(name, 0 <= getattr(self, name) <= 1, "be from 0 to 1")
-        self._check("correlation", 0 <= self.correlation < 1, "be at least 0 and below 1")
-        self._check("grade_shares", len(self.grade_shares) >= 2, "give the shares of two grades or more")
-        self._check("grade_shares", all(share >= 0 for share in self.grade_shares), "not be negative")
-        self._check("grade_shares", abs(sum(self.grade_shares) - 1) < 1e-6, "add up to 1")
-
-    def _check(self, field: str, holds: bool, must: str) -> None:
-        if not holds:
-            raise SettingError(field, getattr(self, field), must)
+        least = dict.fromkeys(("train_queries", "validation_queries", "test_queries", "items", "seed"), (0, None))
+        sizes = {"min_documents": (1, None), "max_documents": (self.min_documents, None), "features": (1, None)}
+        effects = dict.fromkeys(("noise", "query_effects", "item_exponent"), (0, 10))
+        check_fields(self, **least, **sizes, **effects, useless=(0, 1), nonlinearity=(0, 1), correlation=(0, 0.999))
+        if 0 < self.items < self.max_documents:
+            raise SettingError("items", self.items, "be 0, or at least max_documents, as an item is once in a list")
+        shares = self.grade_shares
+        if len(shares) < 2 or not (min(shares) >= 0 and abs(sum(shares) - 1) < 1e-6):
+            raise SettingError("grade_shares", shares, "be the shares of two grades or more, and add up to 1")
 
 
 def synthetic(settings: SyntheticSettings | None = None) -> Dataset:

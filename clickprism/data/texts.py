@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from operator import lt
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, get_args
@@ -13,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, get_args
 import msgspec
 import numpy as np
 
-from clickprism.data.files import PARQUET, decoded, delimited_rows, expand, open_parquet, read_bytes
+from clickprism.data.files import broken_files, delimited_rows, expand, read_bytes, read_text
 from clickprism.data.tables import text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Int32, Int64, Text, check
@@ -21,8 +20,7 @@ from clickprism.types import Bool, Int32, Int64, Text, check
 IDS: Final = ("id", "_id", "query_id", "document_id", "doc_id", "docid", "qid", "pid", "docno")
 TEXTS: Final = ("title", "query", "user_query", "text", "body", "abstract", "contents")
 LONGEST: Final = 1000  # characters of an id
-
-Row: TypeAlias = tuple[int, str, str]
+PARQUET: Final = b"PAR1"
 
 
 @final
@@ -46,11 +44,11 @@ class Texts:
 
     @classmethod
     def of(cls, ids: Sequence[str], texts: Sequence[str]) -> Texts:
-        """Texts in any order; each id once."""
+        """Return texts that are given in any order; each id once."""
         check(len(ids) == len(texts), f"{len(ids)} ids but {len(texts)} texts")
         names = [str(each) for each in ids]
         order = sorted(range(len(names)), key=names.__getitem__)
-        check(len(set(names)) == len(names), "an id stands twice")
+        check(len(set(names)) == len(names), "an id is given twice")
         return cls([names[row] for row in order], [texts[row] for row in order])
 
     def __len__(self) -> int:
@@ -61,31 +59,26 @@ class Texts:
 
     @cached_property
     def ids(self) -> Text:
-        """The ids as a vector, in which each takes as much as the longest; an error where one of many is too long."""
+        """Return the ids as a vector, in which each takes as much memory as the longest."""
         return text_array(self.names, what="the column of ids")
 
     def has(self, ids: Sequence[str] | Text) -> Bool:
-        """Which of these ids have a text, [ids]."""
+        """Return which of these ids have a text, [ids]."""
         return self._places(ids) >= 0
 
     def rows(self, ids: Sequence[str] | Text, *, what: str = "id") -> Int64:
-        """The row of each of these ids, [ids]; an id without a text is an error that calls it a `what`."""
+        """Return the row of each of these ids, [ids]; an id without a text is an error that calls it a `what`."""
         rows = self._places(ids)
         missing = int((rows < 0).sum())
         if missing:
             first = str(ids[int(np.argmin(rows))])
             problem = f"{missing:,} of {len(rows):,} rows name a {what} without a text, first {first!r}"
-            raise DataError(problem, remedy="Give the text of every id, or leave those rows out")
+            raise DataError(problem, remedy="Give the text of every id, or omit those rows")
         return rows
 
     def of_ids(self, ids: Sequence[str] | Text, *, what: str = "id") -> list[str]:
-        """The text of each of these ids."""
+        """Return the text of each of these ids."""
         return [self.texts[row] for row in self.rows(ids, what=what).tolist()]
-
-    def take(self, ids: Sequence[str] | Text) -> Texts:
-        """The texts of these ids only."""
-        rows = np.unique(self.rows(ids)).tolist()
-        return Texts([self.names[row] for row in rows], [self.texts[row] for row in rows])
 
     def _places(self, ids: Sequence[str] | Text) -> Int64:
         names = ids.tolist() if isinstance(ids, np.ndarray) else ids
@@ -100,66 +93,38 @@ class Texts:
 def read_texts(path: Path | str, *, id_column: str | None = None, text_columns: Sequence[str] | None = None) -> Texts:
     """Read texts by id.
 
-    What the file is, its first bytes tell: Parquet, JSON lines (one object a line), TSV or CSV; gzip and zstd are
-    undone. A TSV or CSV whose first line names no id column has no header: the id first, then the text.
+    The first bytes of the file say what it is: Parquet, JSON lines (one object a line), TSV or CSV; gzip and zstd are
+    decompressed. A TSV or CSV whose first line names no id column has no header: the id first, then the text.
 
     Args:
-        path: the file.
-        id_column: the column with the ids; by default the first there is of `IDS`.
-        text_columns: the columns with the text, joined by a space; by default those there are of `TEXTS`, so that the
+        path: The file.
+        id_column: Column with the ids; by default the first there is of `IDS`.
+        text_columns: Columns with the text, joined by a space; by default those there are of `TEXTS`, so that the
             title of a document precedes its text.
 
     Returns:
-        The texts; the same id twice with the same text counts once, with another text is an error.
+        The texts. The same id twice with the same text counts once; with another text it is an error.
     """
     file = Path(path)
-    raw = read_bytes(file)
-    columns = _Columns(file, id_column, None if text_columns is None else tuple(text_columns))
-    if raw.startswith(PARQUET):
-        return _collect(file, _parquet(file, columns))
-    raw = expand(raw, file=file)
-    text = decoded(raw, file=file)
-    start = text[:4096].lstrip()
-    if not start:
-        raise DataError("is empty", file=file, remedy="One text a line: the id, a tab, the text")
-    if start.startswith("{"):
-        return _collect(file, _json_lines(text, columns))
-    if start.startswith("["):
-        raise DataError("is one JSON array", file=file, line=1, remedy="Write one object a line (JSON lines)")
-    return _collect(file, _delimited(text, columns))
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Which columns hold the id and the text of a file, as far as the caller says."""
-
-    file: Path
-    identity: str | None
-    texts: tuple[str, ...] | None
-
-    def choose(self, names: Sequence[str], *, line: int | None = None) -> tuple[str, tuple[str, ...]]:
-        """The columns of a file that names these."""
-        identity = self.identity if self.identity is not None else next((each for each in IDS if each in names), None)
-        texts = self.texts if self.texts is not None else tuple(each for each in TEXTS if each in names)
-        known = ", ".join(names)
-        for what, chosen in (("id", identity), *(("text", each) for each in texts)):
-            if chosen is None or chosen not in names:
-                wanted = f"no column {chosen!r}" if chosen is not None else f"no column for the {what}s"
-                remedy = f"Name one of its columns: {known}"
-                raise DataError(f"has {wanted}", file=self.file, line=line, remedy=remedy)
-        if identity is None or not texts:
-            raise DataError("has no column for the texts", file=self.file, line=line, remedy=f"Name one of: {known}")
-        return identity, texts
-
-    def has_header(self, fields: Sequence[str]) -> bool:
-        """Whether the first line names columns."""
-        return self.identity is not None or self.texts is not None or any(each in IDS for each in fields)
-
-
-def _collect(file: Path, rows: Iterable[Row]) -> Texts:
-    """The texts of all rows, each id once."""
     found: dict[str, str] = {}
-    for line, name, text in rows:
+    for line, row in _rows(file, headed=id_column is not None or text_columns is not None):
+        identity = id_column or next((each for each in IDS if each in row), None)
+        columns = [each for each in TEXTS if each in row] if text_columns is None else list(text_columns)
+        needed: list[tuple[str, Sequence[str | None]]] = [("ids", [identity]), ("texts", columns or [None])]
+        for what, chosen in needed:
+            missing = [each for each in chosen if each not in row]
+            if missing:
+                wanted = f"for the {what}" if missing[0] is None else repr(missing[0])
+                remedy = f"Name one of its columns: {', '.join(row)}"
+                raise DataError(f"has no column {wanted}", file=file, line=line, remedy=remedy)
+        name, words = row[str(identity)], [row[each] for each in columns if row[each] is not None]
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            remedy = "Ids are texts or whole numbers"
+            raise DataError(f"has the {identity} {name!r}", file=file, line=line, remedy=remedy)
+        if wrong := [each for each in words if not isinstance(each, str)]:
+            remedy = "Write texts as JSON strings"
+            raise DataError(f"has a text that is none ({wrong[0]!r})", file=file, line=line, remedy=remedy)
+        name, text = str(name).strip(), " ".join(each for each in words if each).strip()
         if not name:
             raise DataError("has no id", file=file, line=line, remedy="Give each text an id")
         if len(name) > LONGEST:
@@ -170,65 +135,47 @@ def _collect(file: Path, rows: Iterable[Row]) -> Texts:
     return Texts.of(list(found), list(found.values()))
 
 
-def _delimited(text: str, columns: _Columns) -> Iterator[Row]:
-    file, first = columns.file, text.lstrip("\r\n").partition("\n")[0]
-    tabs = "\t" in first
-    if not tabs and "," not in first:
+def _rows(file: Path, *, headed: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the number and the values of each row of a file; `headed` says that the first line names the columns."""
+    if read_bytes(file).startswith(PARQUET):
+        import pyarrow.parquet as pq
+
+        with broken_files(file):
+            yield from enumerate(pq.read_table(file).to_pylist(), start=1)
+        return
+    text = read_text(file)
+    start = text[:4096].lstrip()
+    if not start:
+        raise DataError("is empty", file=file, remedy="One text a line: the id, a tab, the text")
+    if start.startswith("["):
+        raise DataError("is one JSON array", file=file, line=1, remedy="Write one object a line (JSON lines)")
+    if start.startswith("{"):
+        decode = msgspec.json.Decoder(dict[str, Any]).decode
+        for number, line in enumerate(text.split("\n"), start=1):
+            try:
+                if line.strip():
+                    yield number, decode(line)
+            except (msgspec.DecodeError, RecursionError) as error:
+                problem, remedy = f"is not one JSON object ({error})", "Write one object a line"
+                raise DataError(problem, file=file, line=number, remedy=remedy) from None
+        return
+    first = text.lstrip("\r\n").partition("\n")[0]
+    if "\t" not in first and "," not in first:
         raise DataError("has one column only", file=file, line=1, remedy="Part id and text by a tab, or by a comma")
     rows = delimited_rows(text, file=file)
-    number, fields = next(rows)
-    headed = columns.has_header(fields)
-    if headed:
-        identity, texts = columns.choose(fields, line=number)
-        width, at, places = len(fields), fields.index(identity), [fields.index(each) for each in texts]
-    else:
-        width, at, places = 2, 0, [1]
-        rows = chain([(number, fields)], rows)
+    number, names = next(rows)
+    headed = headed or any(each in IDS for each in names)
+    if not headed:  # what follows the second field is part of the text
+        yield number, {"id": names[0], "text": " ".join(names[1:])}
     for number, fields in rows:
-        if len(fields) != width and (headed or len(fields) < width):
-            remedy = "Look for a stray line break or a missing tab" if tabs else "Quote texts that have commas"
-            raise DataError(f"has {len(fields)} fields where {width} are due", file=file, line=number, remedy=remedy)
-        words = [fields[place] for place in places] if headed else fields[1:]
-        yield number, fields[at].strip(), " ".join(each for each in words if each).strip()
-
-
-def _json_lines(text: str, columns: _Columns) -> Iterator[Row]:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = decode(line)
-        except (msgspec.DecodeError, RecursionError) as error:
-            remedy = "Write one object a line"
-            problem = f"is not one JSON object ({error})"
-            raise DataError(problem, file=columns.file, line=number, remedy=remedy) from None
-        yield _row(number, record, columns)
-
-
-def _parquet(file: Path, columns: _Columns) -> Iterator[Row]:
-    done = 0
-    with open_parquet(file) as opened:
-        identity, texts = columns.choose(opened.schema_arrow.names)
-        for batch in opened.iter_batches(batch_size=1 << 14, columns=[identity, *texts]):
-            for number, record in enumerate(batch.to_pylist(), start=done + 1):
-                yield _row(number, record, columns)
-            done += len(batch)
-
-
-def _row(number: int, record: dict[str, Any], columns: _Columns) -> Row:
-    """A row of an object with named, typed values: an id may be a whole number, a text is a text or missing."""
-    identity, texts = columns.choose(list(record), line=number)
-    name = record[identity]
-    if not isinstance(name, str | int) or isinstance(name, bool):
-        remedy = "Ids are texts or whole numbers"
-        raise DataError(f"has the {identity} {name!r}", file=columns.file, line=number, remedy=remedy)
-    words = [record[each] for each in texts if record[each] is not None]
-    for each in words:
-        if not isinstance(each, str):
-            problem = f"has a text that is none ({each!r})"
-            raise DataError(problem, file=columns.file, line=number, remedy="Write texts as JSON strings")
-    return number, str(name).strip(), " ".join(each for each in words if each).strip()
+        due = len(names) if headed else 2
+        if len(fields) < due or (headed and len(fields) > due):
+            remedy = "Look for a stray line break or a missing tab" if "\t" in first else "Quote texts that have commas"
+            raise DataError(f"has {len(fields)} fields where {due} are due", file=file, line=number, remedy=remedy)
+        yield (
+            number,
+            dict(zip(names, fields, strict=True)) if headed else {"id": fields[0], "text": " ".join(fields[1:])},
+        )
 
 
 Part: TypeAlias = Literal["train", "validation", "test"]
@@ -238,7 +185,7 @@ FILES: Final = {"train": "train", "validation": "dev", "test": "test"}
 @final
 @dataclass(frozen=True, eq=False)
 class Judgements:
-    """What was judged: the grade of each (query, document), 1 or more; all other pairs count as 0.
+    """The grade of each judged (query, document), 1 or more; all other pairs count as 0.
 
     >>> judged = Judgements(np.array(["q", "q"]), np.array(["a", "b"]), np.array([3, 1], np.int32))
     >>> judged.grades_of(np.array(["q", "q", "p"]), np.array(["b", "c", "a"])).tolist()
@@ -257,7 +204,7 @@ class Judgements:
         return len(self.grades)
 
     def grades_of(self, query_ids: Text, document_ids: Text) -> Int32:
-        """The grade of each of these pairs, 0 where it was not judged, [pairs]."""
+        """Return the grade of each of these pairs, 0 if it was not judged, [pairs]."""
         judged = zip(self.query_ids.tolist(), self.document_ids.tolist(), strict=True)
         table = dict(zip(judged, self.grades.tolist(), strict=True))
         pairs = zip(query_ids.tolist(), document_ids.tolist(), strict=True)
@@ -273,7 +220,7 @@ class Collection(NamedTuple):
 
 
 def nfcorpus(folder: Path | str, part: Part = "train") -> Collection:
-    """The queries of a part, all documents (the parts share them), and what was judged for these queries."""
+    """Return the queries of a part, all documents (the parts share them), and the judgements of these queries."""
     if part not in get_args(Part):
         raise SettingError("part", part, f"be one of {', '.join(get_args(Part))}")
     folder, name = Path(folder), FILES[part]
@@ -282,7 +229,7 @@ def nfcorpus(folder: Path | str, part: Part = "train") -> Collection:
 
 
 def read_qrel(path: Path | str) -> Judgements:
-    """Judgements in the TREC format: query id, 0, document id, grade a line, parted by white space."""
+    """Read judgements in the TREC format: query id, 0, document id and grade in each line, separated by blanks."""
     file = Path(path)
     fields = expand(read_bytes(file), file=file).decode("utf-8", "replace").split("\n")
     rows = [line.split() for line in fields]

@@ -16,7 +16,7 @@ from clickprism._util.files import create_folder, lock, read_json, write_file
 from clickprism._util.stages import EPOCH
 from clickprism._util.tables import Table, to_json, to_plain
 from clickprism.errors import DataError, SettingError
-from clickprism.project import calls
+from clickprism.project import source
 from clickprism.project.settings import FILE, ProjectSettings, read_settings, redact
 from clickprism.project.status import ProjectStatus, status_of, write_pages
 from clickprism.project.steps import NAMES, RANKERS, STATE, STEPS, Context, Kept, Step, fingerprint
@@ -122,7 +122,7 @@ class Project:
         if since:
             settings = replace(settings, training=replace(settings.training, since=since))
         create_folder(self.folder / STATE)
-        with lock(self.folder / STATE / LOCK, waiting=self._refuse), calls.safe_errors(settings):
+        with lock(self.folder / STATE / LOCK, waiting=self._refuse), source.safe_errors(settings):
             return _Run(self.folder, settings, listen or (lambda *_: None)).all(step, dry_run=dry_run)
 
     def status(self) -> ProjectStatus:
@@ -131,7 +131,9 @@ class Project:
 
     def service(self) -> dict[str, Any]:
         """Return what `clickprism serve` needs: deployment, store, log for events, shadow, and the folder itself."""
-        deployed = calls.deployment(self.folder, self.settings)
+        from clickprism.serve.bundle.deployment import Deployment
+
+        deployed = Deployment(self.folder / self.settings.outputs.deployment)
         if not deployed.exists():
             remedy = f"Run: clickprism run {self.folder}; then see: clickprism status {self.folder}"
             raise DataError("has no ranker to serve", file=self.folder, remedy=remedy)
@@ -139,8 +141,8 @@ class Project:
         promoted = kept["promote"].result if "promote" in kept else {}
         waits = promoted.get("shadow") and not promoted.get("rollout")  # a rollout is answered, not only scored
         shadow = self.folder / RANKERS / promoted["shadow"] / "bundle" if waits else None
-        store = calls.store_address(self.folder, self.settings) if "publish" in kept else None
-        found = {"source": deployed.folder, "store": store, "log": self.folder / calls.LOG, "shadow": shadow}
+        store = self.settings.store(self.folder) if "publish" in kept else None
+        found = {"source": deployed.folder, "store": store, "log": self.folder / source.LOG, "shadow": shadow}
         return {**found, "project": self.folder}
 
     def _refuse(self) -> None:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from textwrap import wrap
 from typing import Final, Literal, final
 
+from clickprism.data.click_table import TableSettings
+from clickprism.data.frames import is_database
 from clickprism.errors import DataError, SettingError
 from clickprism.log.settings import EngineSettings
 from clickprism.settings import build, read_toml, toml_value
 
 FILE: Final = "clickprism.toml"
+FETCHED: Final = "state/fetched"
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 PASSWORD: Final = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):([^/@]+)@")
+DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 PERIOD: Final = re.compile(r"([0-9.]+)([smhd])")
 WIDTH: Final = 100  # of a comment in the file
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+REMOTE: Final = ("s3://", "gs://", "file://")
+
+
+def _check(settings: object, name: str, holds: object, must: str) -> None:
+    if not holds:
+        raise SettingError(name, getattr(settings, name), must)
 
 
 @final
@@ -45,29 +55,19 @@ class Source:
     sql: str = ""
 
     def __post_init__(self) -> None:
-        if not self.path:
-            raise SettingError("path", None, "name a file, a folder, a pattern or a URL")
+        _check(self, "path", self.path, "name a file, a folder, a pattern or a URL")
         refuse_password("path", self.path)
-        if self.read == "memory" and not self.table:
-            raise SettingError("read", self.read, "be ingest: events are not a table")
+        _check(self, "read", self.table or self.read == "ingest", "be ingest: events are not a table")
 
+    @property
+    def remote(self) -> bool:
+        """Return whether the files are in a bucket, and are fetched first."""
+        return self.path.startswith(REMOTE)
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Which column of a table holds what.
-
-    Attributes:
-        map: Role and column, such as position=rank. The roles are those of `clickprism log ingest --map`.
-        features: Columns that are features; by default all columns without a role.
-        ignore: Columns that are not features.
-        categorical: Features that are categories though they look like numbers.
-    """
-
-    map: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
+    @property
+    def database(self) -> bool:
+        """Return whether the source is read by a query."""
+        return is_database(expand(self.path)) and not self.remote
 
 
 @final
@@ -98,18 +98,12 @@ class Training:
 
     def __post_init__(self) -> None:
         period("budget", self.budget)
-        if self.since and not re.fullmatch(r"\d{4}-\d{2}-\d{2}", self.since):
-            raise SettingError("since", self.since, "be a day such as 2026-03-01")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "be 0 or more")
-        if self.new_clicks < 1:
-            raise SettingError("new_clicks", self.new_clicks, "be at least 1")
-        if not 0 < self.drift < 1:
-            raise SettingError("drift", self.drift, "be between 0 and 1")
-        if not 0 <= self.refit < 1:
-            raise SettingError("refit", self.refit, "be at least 0 and below 1")
-        if self.growth <= 1:
-            raise SettingError("growth", self.growth, "be above 1")
+        _check(self, "since", not self.since or DAY.fullmatch(self.since), "be a day such as 2026-03-01")
+        _check(self, "seed", self.seed >= 0, "be 0 or more")
+        _check(self, "new_clicks", self.new_clicks >= 1, "be at least 1")
+        _check(self, "drift", 0 < self.drift < 1, "be between 0 and 1")
+        _check(self, "refit", 0 <= self.refit < 1, "be at least 0 and below 1")
+        _check(self, "growth", self.growth > 1, "be above 1")
 
 
 @final
@@ -131,10 +125,8 @@ class Promotion:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_loss < 1:
-            raise SettingError("max_loss", self.max_loss, "be at least 0 and below 1")
-        if not 0.5 < self.confidence < 1:
-            raise SettingError("confidence", self.confidence, "be between 0.5 and 1")
+        _check(self, "max_loss", 0 <= self.max_loss < 1, "be at least 0 and below 1")
+        _check(self, "confidence", 0.5 < self.confidence < 1, "be between 0.5 and 1")
 
 
 @final
@@ -149,8 +141,7 @@ class Privacy:
     min_users: int = 5
 
     def __post_init__(self) -> None:
-        if self.min_users < 0:
-            raise SettingError("min_users", self.min_users, "be 0 or more")
+        _check(self, "min_users", self.min_users >= 0, "be 0 or more")
 
 
 @final
@@ -184,7 +175,7 @@ class ProjectSettings:
         columns: Which column of a table holds what. Columns that are known only after a click must be in `ignore`.
         engine: Engine of the steps that read all rows: duckdb, local[*] (Spark here) or spark://host:port.
         memory: Maximum memory of the engine.
-        every: Time between two runs of `clickprism run --every`, such as 1h; empty if a scheduler starts `run`.
+        every: `clickprism run` repeats after this time, such as 1h; empty if a scheduler starts it.
         training: When and how a ranker is trained.
         promotion: When a new ranker replaces the current one; otherwise it is kept as shadow.
         privacy: Who may be recognised in the results.
@@ -192,7 +183,7 @@ class ProjectSettings:
     """
 
     source: Source
-    columns: Columns = field(default_factory=Columns)
+    columns: TableSettings = field(default_factory=TableSettings)
     engine: str = "duckdb"
     memory: str = "2GB"
     every: str = ""
@@ -209,6 +200,25 @@ class ProjectSettings:
             raise SettingError("promotion.rollout", True, 'be false unless source.read is "ingest"')
         if self.training.outcome != "click" and self.source.read != "memory":
             raise SettingError("training.outcome", self.training.outcome, 'be click unless source.read is "memory"')
+        if self.columns.query is not None:
+            raise SettingError("columns.query", self.columns.query, "be omitted: the query is source.sql")
+
+    @property
+    def table(self) -> TableSettings:
+        """Return which column of a table holds what, with the query."""
+        return replace(self.columns, query=expand(self.source.sql) or None)
+
+    def path(self, folder: Path) -> str:
+        """Return the source as other parts of clickprism take it: a path or the URL of a database, with secrets."""
+        path = expand(self.source.path)
+        if self.source.remote:
+            return str(folder / FETCHED)
+        return path if "://" in path else str(folder / path)
+
+    def store(self, folder: Path) -> str:
+        """Return the address of the online store."""
+        store = expand(self.outputs.store)
+        return store if "://" in store else str(folder / store)
 
 
 def read_settings(folder: Path) -> ProjectSettings:
@@ -275,30 +285,25 @@ def redact(text: str, settings: ProjectSettings) -> str:
 
 def _comments(cls: type[object]) -> dict[str, str]:
     """Return what the docstring of a settings class says about each of its fields."""
-    lines = (cls.__doc__ or "").partition("Attributes:\n")[2].rstrip().splitlines()
-    found: dict[str, str] = {}
-    for line in lines:
-        if named := re.fullmatch(r" {8}(\w+): (.*)", line):
-            found[named[1]] = named[2]
-        else:
-            found[[*found][-1]] += f" {line.strip()}"
-    return found
+    text = (cls.__doc__ or "").partition("Attributes:\n")[2]
+    return {
+        each[1]: " ".join(each[2].split()) for each in re.finditer(r"^ {8}(\w+): ((?:.|\n {9,})*)", text, re.MULTILINE)
+    }
 
 
 def as_toml(settings: ProjectSettings) -> str:
     """Return the settings as TOML with a comment for each part, as `init` writes them."""
     lines = ["# A project of clickprism. Run: clickprism run . (docs/tutorial.md)"]
 
-    def add(settings: object, *, without: tuple[str, ...] = ()) -> None:
+    def add(settings: object) -> None:
         for name, value in vars(settings).items():
-            if name not in without:
-                comment = _comments(type(settings))[name]
-                lines.extend([f"# {each}" for each in wrap(comment, WIDTH)] + [f"{name} = {toml_value(value)}"])
+            if value is not None and not is_dataclass(value):
+                comment = wrap(_comments(type(settings))[name], WIDTH)
+                lines.extend([*(f"# {each}" for each in comment), f"{name} = {toml_value(value)}"])
 
-    parts = {name: value for name, value in vars(settings).items() if is_dataclass(value)}
-    add(settings, without=tuple(parts))
-    for name, part in parts.items():
-        if name != "columns" or settings.source.table:
-            lines += ["", f"# {_comments(ProjectSettings)[name]}", f"[{name}]"]
+    add(settings)
+    for name, part in vars(settings).items():
+        if is_dataclass(part) and (name != "columns" or settings.source.table):
+            lines.extend(["", f"# {_comments(ProjectSettings)[name]}", f"[{name}]"])
             add(part)
     return "\n".join(lines) + "\n"

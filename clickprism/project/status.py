@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 from clickprism._util.files import write_file
 from clickprism._util.tables import Table, to_json, to_plain
-from clickprism.project import calls
+from clickprism.project import source
 from clickprism.project.settings import ProjectSettings, redact
 from clickprism.project.steps import RANKERS, Kept
 
@@ -136,6 +136,9 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
         found.append("No documents link all positions, so relevance cannot be separated from position bias everywhere.")
     if counts.get("quarantined", 0) > 0.01 * max(counts.get("rows", 0), 1):
         found.append(f"{counts['quarantined']:,} rows are broken. See: clickprism log quarantine {folder.name}/log")
+    if (excluded := log.get("excluded", 0)) > log["pairs"]:
+        why = f"seen by fewer than {settings.privacy.min_users} users (privacy.min_users)"
+        found.append(f"{excluded:,} of {excluded + log['pairs']:,} pairs are not in the judgment list: {why}.")
     if trained.get("refused"):
         found.append(f"No ranker: {trained['refused']}")
     if trained.get("version") and trained.get("version") == promoted.get("version") and not trained["valued"]:
@@ -143,7 +146,7 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
         found.append(f"The log does not show how many clicks the ranker gets. Compare it online: {interleave}")
     if promoted.get("shadow") and not promoted.get("rollout"):
         found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
-    if settings.source.read == "memory" and calls.log_state(folder):
+    if settings.source.read == "memory" and source.log_state(folder):
         found.append('Events of the service are in log/ but not used: source.read is "memory".')
     drifted = "decide" in kept and any(each["drifted"] for each in kept["decide"].result["changes"])
     if drifted and promoted.get("shadow"):

@@ -24,11 +24,14 @@ import numpy as np
 from clickprism._util.files import atomic_file, sha256
 from clickprism._util.tables import to_json
 from clickprism.errors import DataError
-from clickprism.project import calls, retrain
-from clickprism.project.settings import ProjectSettings
+from clickprism.project import retrain, source
+from clickprism.project.settings import ProjectSettings, period
+from clickprism.types import Float64
 
 if TYPE_CHECKING:
     from clickprism.data.logged import Logged
+    from clickprism.log_model.model import LogModel
+    from clickprism.serve.bundle.deployment import Deployment
 
 Plain: TypeAlias = Mapping[str, Any]
 STATE, RANKERS, PUBLISHED = "state", "rankers", "state/features.parquet"
@@ -97,20 +100,50 @@ class Context:
     @cached_property
     def files(self) -> dict[str, list[int]]:
         """Return the files of the source with size and time; a database has none."""
-        if calls.is_database(self.settings.source.path):
-            return {}
-        return calls.source_files(self.folder, self.settings, self.say)
+        return {} if self.settings.source.database else source.source_files(self.folder, self.settings, self.say)
+
+    @cached_property
+    def content(self) -> Any:
+        """Return what changes with the source: the files, or the fingerprint of the rows of a database."""
+        from clickprism.data.logged import log_fingerprint
+
+        return log_fingerprint(self.logged) if self.settings.source.database else self.files
 
     @cached_property
     def logged(self) -> Logged:
         """Return the log in memory, read once in a run."""
         self.say("reading the log")
-        return calls.read_logged(self.folder, self.settings, self.say)
+        return source.read_logged(self.folder, self.settings, self.say)
+
+    def from_day(self, first: int | None) -> Logged:
+        """Return the searches from a day on; all of them if it is None or the log has no days."""
+        if first is None or self.logged.days is None:
+            return self.logged
+        return self.logged.take(self.logged.days + self.first_day >= first)
 
     @cached_property
     def first_day(self) -> int:
         """Return the number of the first day, from which `Logged.days` counts; 0 for tables in memory."""
-        return calls.log_days(self.folder)[0].toordinal() if self.ingests else 0
+        return source.log_days(self.folder)[0].toordinal() if self.ingests else 0
+
+    @property
+    def deployment(self) -> Deployment:
+        """Return the deployment of the project."""
+        from clickprism.serve.bundle.deployment import Deployment
+
+        return Deployment(self.folder / self.settings.outputs.deployment)
+
+    def model(self, folder: Path | str) -> LogModel:
+        """Return a saved model of the log."""
+        from clickprism.log_model.model import LogModel
+
+        return LogModel.load(self.folder / folder / "log_model")
+
+    def fit_recent(self, logged: Logged) -> LogModel:
+        """Fit the model to a part of the log."""
+        from clickprism.log_model.model import LogModel, LogModelSettings
+
+        return LogModel.fit(logged, settings=LogModelSettings(seed=self.settings.training.seed, resamples=0))
 
 
 @final
@@ -141,22 +174,13 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(to_json({"of": value}, indent=None).encode()).hexdigest()[:16]
 
 
-def _content(ctx: Context) -> Any:
-    """Return the files with size and time, or the fingerprint of the rows of a database."""
-    if not calls.is_database(ctx.settings.source.path):
-        return ctx.files
-    from clickprism.data.logged import log_fingerprint
-
-    return log_fingerprint(ctx.logged)
-
-
 def _source(ctx: Context) -> Made:
     """Look for new files, or read the database."""
     before = ctx.result("source").get("files", {})
     new = [name for name, about in ctx.files.items() if before.get(name) != about]
     size = sum(about[0] for about in ctx.files.values())
     text = f"{len(ctx.files):,} files, {size / 1e6:,.1f} MB; {len(new):,} new" if ctx.files else "read the database"
-    return Made({"files": ctx.files, "bytes": size}, text, _content(ctx))
+    return Made({"files": ctx.files, "bytes": size}, text, ctx.content)
 
 
 def _ingest(ctx: Context) -> Made:
@@ -164,127 +188,169 @@ def _ingest(ctx: Context) -> Made:
     if not ctx.ingests:
         return Made({}, "not needed: the table is read into memory", ctx.kept["source"].output)
     before: dict[str, Any] = dict(ctx.result("ingest").get("known", {}))
-    new = [name for name, about in ctx.files.items() if before.get(name, [None])[:2] != about]
-    hashes = {name: sha256(Path(name)) for name in new} if ctx.settings.source.table else {}
-    for name in [each for each in new if each in before and each in hashes]:
-        if before[name][2] != hashes[name]:
-            remedy = 'Write new rows to new files, or set source.read = "memory"'
-            raise DataError("has changed after its rows were added to the log", file=name, remedy=remedy)
-        new.remove(name)
-    counts = calls.ingest_files(ctx.folder, ctx.settings, new, ctx.say)
-    known = {name: [*about, hashes.get(name, "")] for name, about in ctx.files.items()}
-    known = {name: [*about[:2], about[2] or before.get(name, ["", "", ""])[2]] for name, about in known.items()}
+    new, known = [], {}
+    for name, about in ctx.files.items():
+        seen = before.get(name, [None, None, ""])
+        digest = seen[2]
+        if seen[:2] != about:
+            digest = sha256(Path(name)) if ctx.settings.source.table else ""
+            if digest and name in before and digest != seen[2]:
+                remedy = 'Write new rows to new files, or set source.read = "memory"'
+                raise DataError("has changed after its rows were added to the log", file=name, remedy=remedy)
+            new += [] if digest and name in before else [name]
+        known[name] = [*about, digest]
+    counts = source.ingest_files(ctx.folder, ctx.settings, new, ctx.say)
     text = f"{counts['stored']:,} rows stored, {counts['duplicate']:,} duplicates, {counts['quarantined']:,} broken"
-    return Made({"known": known, "counts": counts}, text, calls.log_state(ctx.folder))
+    return Made({"known": known, "counts": counts}, text, source.log_state(ctx.folder))
 
 
 def _features(ctx: Context) -> Made:
-    """Update sessions and the click features of a day, a week and a month."""
+    """Update sessions and the click features of a day, a week and a month; only days that changed are read."""
     if not ctx.ingests:
         return Made({"pairs": 0}, "not needed: a table has no click features")
-    made = calls.update_features(ctx.folder, ctx.settings, ctx.say)
-    shown = {name: made[name] for name in ("as_of", "pairs")}
-    return Made(shown, f"{made['pairs']:,} pairs as of {made['as_of']}", made["version"])
+    from clickprism.examination.model import chosen_model
+    from clickprism.log.features.windows import features_time, windows
+    from clickprism.log.settings import FeatureSettings
+
+    store, settings = source.open_log(ctx.folder, ctx.say), ctx.settings
+    with store.write(engine=settings.engine, memory=settings.memory) as writer:
+        own = FeatureSettings(min_users=settings.privacy.min_users).windows(store.settings.windows)
+        model = chosen_model(store.folder / "models", None)
+        made = windows(store, writer.engine, features_time(store, None), examiner=model, settings=own).report()
+    as_of = made.as_of.isoformat()
+    return Made({"as_of": as_of, "pairs": made.rows}, f"{made.rows:,} pairs as of {as_of}", made.version)
 
 
 def _log_model(ctx: Context) -> Made:
     """Fit the model of the log, and estimate the relevance of each pair."""
-    out, before = ctx.folder / MODEL, ctx.result("log-model")
-    settings = fingerprint(_log_reads(ctx))
-    files = calls.event_files(ctx.folder) if ctx.ingests else {}
-    if before and ctx.ingests and before["settings"] == settings and before["files"].items() <= files.items():
-        new, old = sum(files.values()) - sum(before["files"].values()), sum(before["files"].values())
-        if new <= (share := ctx.settings.training.refit) * old:
-            return Made(before, f"kept: {new:,} new rows are below {share:.1%}", before["fitted_on"])
-    pairs = calls.fit_model(ctx.folder, ctx.settings, lambda: ctx.logged, out, ctx.say)
-    model = calls.load_model(out / "log_model")
+    before, settings, files = ctx.result("log-model"), fingerprint(_log_reads(ctx)), dict[str, int]()
+    if ctx.ingests:  # a file of the log is replaced if users are erased from it
+        days = source.open_log(ctx.folder).table("events").file_rows()
+        files = {Path(name).name: rows for of_day in days.values() for name, rows in of_day.items()}
+        if before and before["settings"] == settings and before["files"].items() <= files.items():
+            old, share = sum(before["files"].values()), ctx.settings.training.refit
+            if (new := sum(files.values()) - old) <= share * old:
+                return Made(before, f"kept: {new:,} new rows are below {share:.1%}", before["fitted_on"])
+    made = source.fit_model(ctx.folder, ctx.settings, lambda: ctx.logged, ctx.folder / MODEL, ctx.say)
+    model = ctx.model(MODEL)
     size, curve = model.size, model.curve
+    fitted_on = fingerprint([settings, ctx.kept["ingest"].output])
     result = {
         "searches": size.sessions,
         "queries": size.queries,
         "impressions": size.impressions,
         "clicks": size.clicks,
-        "pairs": pairs,
+        "pairs": made.pairs,
+        "excluded": made.suppressed,
         "curve": {name: getattr(curve, name).tolist() for name in ("values", "lower", "upper")},
         "tests": {name: each.verdict for name, each in model.tests.items()},
         "linked": bool(model.linkage.linked),
+        "settings": settings,
+        "files": files,
+        "fitted_on": fitted_on,
     }
     seen = float(curve.values[1:].mean()) if len(curve) > 1 else 1.0
-    text = (
-        f"{size.sessions:,} searches, {size.clicks:,} clicks; lower positions observed {seen:.0%} as often as the first"
-    )
-    fitted_on = fingerprint([settings, ctx.kept["ingest"].output])
-    return Made({**result, "settings": settings, "files": files, "fitted_on": fitted_on}, text, fitted_on)
+    words = f"lower positions observed {seen:.0%} as often as the first"
+    return Made(result, f"{size.sessions:,} searches, {size.clicks:,} clicks; {words}", fitted_on)
 
 
 def _judgments(ctx: Context) -> Made:
-    """Write the judgment list."""
-    out = ctx.folder / ctx.settings.outputs.judgments
-    made = calls.write_judgments(ctx.folder, ctx.folder / MODEL / "estimates.parquet", out, ingested=ctx.ingests)
-    return Made(made, f"{made['judged']:,} grades, {made['uncertain']:,} of them uncertain: {out.name}")
+    """Write the judgment list, with the texts of queries."""
+    import duckdb
+    import pyarrow.parquet as pq
+
+    from clickprism.relevance.judgments import judge_file
+
+    estimates, out = ctx.folder / MODEL / "estimates.parquet", ctx.folder / ctx.settings.outputs.judgments
+    texts = estimates.with_name("queries.parquet") if ctx.ingests else None
+    if texts is not None:
+        files = source.open_log(ctx.folder).table("events").files()
+        sql = "SELECT query_id, min(query) AS text FROM read_parquet(?) WHERE query IS NOT NULL GROUP BY 1 ORDER BY 1"
+        with atomic_file(texts) as draft, duckdb.connect() as connection:
+            pq.write_table(connection.sql(sql, params=[files]).to_arrow_table(), draft)
+    made = judge_file(estimates, out, queries=texts)
+    result = {"judged": made.judged, "uncertain": made.uncertain, "grades": dict(made.grades)}
+    return Made(result, f"{made.judged:,} grades, {made.uncertain:,} of them uncertain: {out.name}")
 
 
-def _decide(ctx: Context) -> Made:  # noqa: PLR0911 - one for each reason
+def _decide(ctx: Context) -> Made:
     """Decide whether to train: there is no ranker, the settings changed, the log drifted, or it has grown."""
-    own, logged, trained = ctx.settings.training, ctx.logged, ctx.result("train")
-    settings = fingerprint([asdict(own), asdict(ctx.settings.columns)])
-
-    def decided(
-        train: bool, reason: str, changes: Any = (), from_day: int | None = None, recent: int | None = None
-    ) -> Made:
-        plain = [asdict(each) for each in changes]
-        result = {"train": train, "reason": reason, "changes": plain, "from_day": from_day, "recent_from": recent}
-        return Made({**result, "settings": settings}, reason)
-
+    logged, trained = ctx.logged, ctx.result("train")
+    settings = fingerprint([asdict(ctx.settings.training), asdict(ctx.settings.columns)])
+    result: dict[str, Any] = {"train": True, "changes": [], "from_day": None, "recent_from": None}
     if not logged.has_features:
-        return decided(False, "The log has no features of documents, so the result is the judgment list.")
-    if not trained.get("version"):
-        return decided(True, "There is no ranker yet.")
-    if trained["settings"] != settings:
-        return decided(True, "The settings of the training have changed.")
-    before = trained["baseline"]
-    clicks = int(logged.clicks.clicks.sum())
-    last = before["last_day"]
-    recent = None if logged.days is None or last is None else logged.take(logged.days + ctx.first_day > last)
-    new = 0 if recent is None or not len(recent) else int(recent.clicks.clicks.sum())
-    start = None if last is None else last + 1
+        result["train"], reason = False, "The log has no features of documents, so the result is the judgment list."
+    elif not trained.get("version"):
+        reason = "There is no ranker yet."
+    elif trained["settings"] != settings:
+        reason = "The settings of the training have changed."
+    else:
+        reason = _drift(ctx, trained["baseline"], result)
+    return Made({**result, "reason": reason, "settings": settings}, reason)
+
+
+def _drift(ctx: Context, before: Plain, result: dict[str, Any]) -> str:
+    """Compare the log with that of the last training; fill in the result, and return the reason."""
+    own, clicks, last = ctx.settings.training, int(ctx.logged.clicks.clicks.sum()), before["last_day"]
+    start = None if ctx.logged.days is None or last is None else last + 1
+    recent = None if start is None else ctx.from_day(start)
+    new = 0 if recent is None else int(recent.clicks.clicks.sum())
+    drifted = []
     if recent is not None and new >= own.new_clicks:
         ctx.say("testing the new searches for drift")
-        model = calls.fit_recent(recent, own.seed)
-        found = retrain.changes(before, recent, model, _current_scores(ctx, recent), own)
+        found = retrain.changes(before, recent, ctx.fit_recent(recent), _current_scores(ctx, recent), own)
+        result |= {"changes": [asdict(each) for each in found], "recent_from": start}
         drifted = [each.name for each in found if each.drifted]
-        if drifted:
-            alone = start if new >= FEW_CLICKS else None
-            return decided(True, f"The log has drifted: {', '.join(drifted)}.", found, alone, start)
-        if clicks >= own.growth * before["clicks"]:
-            return decided(True, f"The log has {clicks / before['clicks']:.1f} times the clicks.", found, None, start)
-        return decided(False, f"{new:,} new clicks show no drift.", found)
+    if drifted:
+        result["from_day"] = start if new >= FEW_CLICKS else None
+        return f"The log has drifted: {', '.join(drifted)}."
     if clicks >= own.growth * before["clicks"]:
-        return decided(True, f"The log has {clicks / before['clicks']:.1f} times the clicks of the last training.")
-    return decided(False, f"Only {new:,} new clicks on new days; drift is tested from {own.new_clicks:,} on.")
+        return f"The log has {clicks / before['clicks']:.1f} times the clicks of the last training."
+    result |= {"train": False, "recent_from": None}
+    if new >= own.new_clicks:
+        return f"{new:,} new clicks show no drift."
+    return f"Only {new:,} new clicks on new days; drift is tested from {own.new_clicks:,} on."
 
 
-def _current_scores(ctx: Context, logged: Logged) -> Any:
-    deployed = calls.deployment(ctx.folder, ctx.settings)
-    return calls.bundle_scores(deployed.current().folder, logged) if deployed.exists() else None
+def _current_scores(ctx: Context, logged: Logged) -> Float64 | None:
+    """Return the scores of the documents by the current ranker; None if there is none or its features are others."""
+    if not ctx.deployment.exists():
+        return None
+    from clickprism.serve.bundle.bundle import Bundle
+    from clickprism.serve.scoring.scorer import Candidates, open_scorer
+
+    bundle, lists = Bundle.load(ctx.deployment.current().folder), logged.clicks.lists
+    wanted = tuple(bundle.manifest.feature_names)
+    if not set(wanted) <= set(logged.feature_names):
+        return None
+    features = np.ascontiguousarray(lists.features[:, [logged.feature_names.index(name) for name in wanted]])
+    scores = open_scorer(bundle).score(Candidates(features=features, offsets=lists.offsets)).scores
+    return np.asarray(scores, dtype=np.float64)
+
+
+def _held_out_scores(folder: Path) -> Float64:
+    """Return the scores of the documents by copies of the ranker that did not learn from their query, [documents]."""
+    scores: Float64 = np.load(folder / "held_out.npy", allow_pickle=False)
+    return scores
 
 
 def _train(ctx: Context) -> Made:
-    """Train and check a ranker."""
-    decision, before = ctx.result("decide"), ctx.result("train")
+    """Train and check a ranker; an interrupted training continues."""
+    decision, own = ctx.result("decide"), ctx.settings.training
     if not decision["train"]:
-        return Made({**before, "new": False}, "not needed")
+        return Made({**ctx.result("train"), "new": False}, "not needed")
+    from clickprism.auto.run import AutoSettings, auto
+
     name = fingerprint([ctx.kept["log-model"].output, decision["settings"], decision["from_day"]])
-    out = ctx.folder / RANKERS / name
-    logged, days = ctx.logged, ctx.logged.days
-    if decision["from_day"] is not None and days is not None:
-        logged = logged.take(days + ctx.first_day >= decision["from_day"])
-    found = calls.train(logged, out, ctx.settings, ctx.folder.name, ctx.say)
+    out, logged = ctx.folder / RANKERS / name, ctx.from_day(decision["from_day"])
+    options = AutoSettings(budget=period("training.budget", own.budget), seed=own.seed, outcome=own.outcome)
+    found = auto(
+        lambda: logged, out=out, settings=options, name=ctx.folder.name, progress=lambda _, text: ctx.say(text)
+    )
     if found.bundle is None:
         refused = found.stages["choice"]["refused"]
         return Made({"new": False, "version": "", "refused": refused, "folder": name}, f"no ranker: {refused}")
-    scores, model = calls.held_out_scores(out), calls.load_model(out / "log_model")
-    base = retrain.baseline(logged, model, scores)
+    base = retrain.baseline(logged, ctx.model(out), _held_out_scores(out))
     if base["last_day"] is not None:
         base["last_day"] += ctx.first_day
     value = found.stages["value"]
@@ -318,21 +384,16 @@ def _compare(ctx: Context) -> Made:
     trained, decision, own = ctx.result("train"), ctx.result("decide"), ctx.settings.promotion
     if not trained.get("new"):
         return Made({**ctx.result("compare"), "new": False}, "not needed: there is no new ranker")
-    deployed = calls.deployment(ctx.folder, ctx.settings)
-    scores = _current_scores(ctx, ctx.logged)
+    logged = ctx.from_day(decision["recent_from"])
+    scores, folder = _current_scores(ctx, logged), ctx.folder / RANKERS / trained["folder"]
     if scores is None:
         better, reason = not trained["worse_than_log"], "It is the first ranker."
-        if deployed.exists():
+        if ctx.deployment.exists():
             reason = "The current ranker uses features that the log no longer has."
         reason = f"{reason if better else 'It would get fewer clicks than the log.'} {trained['value']}"
         return Made({"new": True, "promote": better, "reason": reason}, reason)
-    folder, logged = ctx.folder / RANKERS / trained["folder"], ctx.logged
-    if decision["recent_from"] is not None and logged.days is not None:
-        logged = logged.take(logged.days + ctx.first_day >= decision["recent_from"])
-        model = calls.fit_recent(logged, ctx.settings.training.seed)
-    else:
-        model = calls.load_model(folder / "log_model")
-    likelihood, value = retrain.compare(logged, model, calls.held_out_scores(folder), scores, own.confidence)
+    model = ctx.model(folder) if logged is ctx.logged else ctx.fit_recent(logged)
+    likelihood, value = retrain.compare(logged, model, _held_out_scores(folder), scores, own.confidence)
     better, reason = retrain.verdict(likelihood, value, own)
     if better and not own.automatic:
         better, reason = False, f"{reason} It waits, since promotion.automatic is false: clickprism model promote."
@@ -343,46 +404,62 @@ def _compare(ctx: Context) -> Made:
 def _promote(ctx: Context) -> Made:
     """Promote the new ranker if it is better, at once or by a rollout; otherwise keep it as shadow."""
     trained, compared, before = ctx.result("train"), ctx.result("compare"), ctx.result("promote")
-    deployed, version = calls.deployment(ctx.folder, ctx.settings), trained.get("version")
-    now: dict[str, Any] = {"version": "", "folder": "", "since": "", **before, "rollout": ""}
+    version, now = trained.get("version"), {"version": "", "folder": "", "since": "", **before, "rollout": ""}
     begun = before.get("rollout") and before["rollout"] == version
     if not begun and (not compared.get("new") or before.get("decided") == version):
         return Made(before, "not needed: there is no new ranker")
     bundle = ctx.folder / RANKERS / trained["folder"] / "bundle"
     better, reason = compared["promote"], compared["reason"]
-    if begun:
-        outcome, reason = calls.continue_rollout(ctx.folder, deployed)
+    if begun or (better and ctx.settings.promotion.rollout and ctx.deployment.exists()):
+        outcome, reason = _roll_out(ctx, bundle, begun=bool(begun))
         better, now["rollout"] = outcome == "promoted", version if outcome == "running" else ""
         now["decided"] = "" if outcome == "running" else version
-    elif better and ctx.settings.promotion.rollout and deployed.exists():
-        reason = calls.begin_rollout(deployed, bundle)
-        better, now["rollout"] = False, version
     if better:
         if not begun:
-            deployed.promote(bundle)
+            ctx.deployment.promote(bundle)
         since = ctx.started.isoformat()
         now |= {"version": version, "folder": trained["folder"], "since": since, "shadow": "", "reason": reason}
         text = f"promoted {version}"
     else:
         now |= {"shadow": trained["folder"], "shadow_reason": reason}
         text = f"rollout of {version}: {reason}" if now["rollout"] else f"kept as shadow: {reason}"
-    kept = {now["folder"], now["shadow"], trained["folder"]}
     for old in (ctx.folder / RANKERS).iterdir():
-        if old.name not in kept:
+        if old.name not in {now["folder"], now["shadow"], trained["folder"]}:
             shutil.rmtree(old, ignore_errors=True)
     return Made(now, text)
 
 
+def _roll_out(ctx: Context, bundle: Path, *, begun: bool) -> tuple[str, str]:
+    """Release a bundle gradually instead of a rollout that runs, or count its clicks; return the outcome and why."""
+    from clickprism.serve.bundle import rollout
+    from clickprism.serve.settings import RolloutSettings
+
+    now = rollout.status(ctx.deployment)
+    running = now is not None and now.outcome == "running"
+    if not begun:
+        if running:
+            rollout.stop(ctx.deployment)
+        return "running", rollout.start(ctx.deployment, bundle, RolloutSettings()).reason
+    if running:
+        now = rollout.advance(ctx.deployment, source.open_log(ctx.folder))
+    return ("taken back", "The rollout was deleted.") if now is None else (now.outcome, now.reason)
+
+
 def _publish(ctx: Context) -> Made:
     """Publish the features of documents with the posterior of each pair, and the click features of the log."""
-    if not calls.deployment(ctx.folder, ctx.settings).exists():
+    if not ctx.deployment.exists():
         return Made({}, "not needed: there is no ranker to serve")
+    from clickprism.serve.settings import PublishSettings
+    from clickprism.serve.store.publish import publish
+
     file, model = ctx.folder / PUBLISHED, ctx.kept["log-model"].output
     if ctx.result("publish").get("model") != model or not file.is_file():
         _write_features(ctx, file)
-    clicks = bool(ctx.ingests and ctx.result("features").get("pairs"))
-    made = calls.publish(ctx.folder, ctx.settings, file, clicks=clicks, note=ctx.say)
-    return Made({**made, "model": model}, f"{made['pairs']:,} pairs with {made['fields']} fields")
+    log = source.open_log(ctx.folder, ctx.say) if ctx.result("features").get("pairs") else None
+    own = PublishSettings(features=file, memory=ctx.settings.memory)
+    info = publish(ctx.settings.store(ctx.folder), own, log=log, note=ctx.say).info
+    result = {"version": info.version, "pairs": info.pairs, "fields": len(info.fields), "model": model}
+    return Made(result, f"{info.pairs:,} pairs with {len(info.fields)} fields")
 
 
 def _write_features(ctx: Context, file: Path) -> None:
@@ -418,16 +495,16 @@ def _log_reads(ctx: Context) -> list[Any]:
 
 
 def _ingest_reads(ctx: Context) -> list[Any]:
-    return [asdict(ctx.settings.source), asdict(ctx.settings.columns), calls.log_state(ctx.folder)]
+    return [asdict(ctx.settings.source), asdict(ctx.settings.columns), source.log_state(ctx.folder)]
 
 
 def _promote_reads(ctx: Context) -> list[Any]:
     running = ctx.result("promote").get("rollout")
-    return [ctx.settings.outputs.deployment, [running, calls.log_state(ctx.folder)] if running else None]
+    return [ctx.settings.outputs.deployment, [running, source.log_state(ctx.folder)] if running else None]
 
 
 STEPS: Final = (
-    Step("source", (), _source, lambda ctx: [asdict(ctx.settings.source), _content(ctx)]),
+    Step("source", (), _source, lambda ctx: [asdict(ctx.settings.source), ctx.content]),
     Step("ingest", ("source",), _ingest, _ingest_reads),
     Step("features", ("ingest",), _features, _engine),
     Step("log-model", ("ingest",), _log_model, _log_reads),

@@ -19,10 +19,11 @@ TEXT = "".join(f"{i % 3} qid:{i // 4} 1:{i} 2:{i * i} # d{i}\n" for i in range(4
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file whose changes all count, however recent."""
+    monkeypatch.setattr(kept, "SETTLED_SECONDS", -1e9)
     path = tmp_path / "data.txt"
     path.write_text(TEXT)
-    os.utime(path, (1_600_000_000, 1_600_000_000))
     return path
 
 
@@ -32,97 +33,77 @@ def parses(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     seen: list[Path] = []
     parse = letor._parse
 
-    def counted(*arguments: object) -> object:
+    def counted(*arguments: object, **options: object) -> object:
         seen.append(arguments[0])  # type: ignore[arg-type]
-        return parse(*arguments)  # type: ignore[arg-type]
+        return parse(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(letor, "_parse", counted)
     return seen
 
 
 def entry(cache: Path) -> Path:
-    return next(path for path in cache.iterdir() if path.is_dir() and path.name != "files")
+    return next(path for path in cache.iterdir() if path.is_dir())
 
 
-def test_same_content_is_parsed_once(file: Path, tmp_path: Path, parses: list[Path]) -> None:
-    cache = tmp_path / "cache"
-    first = read_letor(file, cache=cache)
-    again = read_letor(file, cache=cache)
-    copy = tmp_path / "copy.txt"
-    copy.write_text(TEXT)
-    other = read_letor(copy, cache=cache)
-    assert parses == [file]
-    for judged in (again, other):
-        assert np.array_equal(judged.lists.features, first.lists.features)
-        assert judged.lists.query_ids.tolist() == first.lists.query_ids.tolist()
-        assert judged.lists.document_ids is not None
-        assert judged.lists.document_ids.tolist() == [f"d{i}" for i in range(40)]
-        assert np.array_equal(judged.grades, first.grades)
-    assert not list(cache.glob(".*.part"))
-
-
-def test_an_unchanged_file_is_not_hashed_again(
+def test_an_unchanged_file_is_parsed_once_and_not_read_again(
     file: Path, tmp_path: Path, parses: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
-    monkeypatch.setattr(kept, "SETTLED_SECONDS", 0.0)
-    read_letor(file, cache=cache)
+    first = read_letor(file, cache=cache)
     monkeypatch.setattr(letor, "read_bytes", None)
-    assert len(read_letor(file, cache=cache)) == 10
+    again = read_letor(file, cache=cache)
     assert parses == [file]
+    assert np.array_equal(again.lists.features, first.lists.features)
+    assert again.lists.query_ids.tolist() == first.lists.query_ids.tolist()
+    assert again.lists.document_ids is not None
+    assert again.lists.document_ids.tolist() == [f"d{i}" for i in range(40)]
+    assert np.array_equal(again.grades, first.grades)
+    assert not list(cache.glob(".*.part"))
 
 
 def test_a_file_must_have_settled(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fixture sets the time of the content back, as `cp -p` does; that of the change of the file is now."""
-    state, changed = kept.state(file), file.stat().st_ctime
+    """The time of the content is set back, as `cp -p` does; that of the change of the file is now."""
+    os.utime(file, (1_600_000_000, 1_600_000_000))
+    monkeypatch.setattr(kept, "SETTLED_SECONDS", 2.0)
+    changed = file.stat().st_ctime
     monkeypatch.setattr(time, "time", lambda: changed + 1)
-    kept.remember(tmp_path, file, "content", state)
-    assert kept.recall(tmp_path, file) is None
+    assert kept.key_of([file], []) is None
     monkeypatch.setattr(time, "time", lambda: changed + 10)
-    kept.remember(tmp_path, file, "content", state)
-    assert kept.recall(tmp_path, file) == "content"
+    assert kept.key_of([file], []) is not None
+    assert kept.key_of([tmp_path / "none"], []) is None
 
 
-@pytest.mark.parametrize("known", [False, True])
 def test_a_file_replaced_while_it_is_read_is_read_again_next_time(
-    file: Path, tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `mv` and `rsync -t` do; whatever this reading gives, the next one gives the new content."""
+    """As `mv` and `rsync -t` do; whatever this reading returns, the next one returns the new content."""
     cache, other = tmp_path / "cache", tmp_path / "other.txt"
-    monkeypatch.setattr(kept, "SETTLED_SECONDS", 0.0)
-    if known:
-        read_letor(file, cache=cache)
     other.write_text(TEXT.replace("1:7 ", "1:8 "))
     os.utime(other, (1_500_000_000, 1_500_000_000))
 
     def late(path: Path) -> bytes:
-        if known:
-            other.replace(file)
-            return read_bytes(path)
         raw = read_bytes(path)
         other.replace(file)
         return raw
 
     with monkeypatch.context() as patch:
         patch.setattr(letor, "read_bytes", late)
-        read_letor(file, features=5 if known else None, cache=cache)
+        assert read_letor(file, cache=cache).lists.features[7, 0] == 7
     for features in (None, 5):
         assert read_letor(file, features=features, cache=cache).lists.features[7, 0] == 8
-    file.write_text(TEXT)
-    for features in (None, 5):
-        assert read_letor(file, features=features, cache=cache).lists.features[7, 0] == 7
 
 
 def test_list_lengths_replaced_while_they_are_read_are_read_again_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache, file, groups = tmp_path / "cache", tmp_path / "data.txt", tmp_path / "data.query"
+    cache, groups = tmp_path / "cache", tmp_path / "data.query"
     file.write_text("0 1:1\n0 1:2\n0 1:3\n")
     groups.write_text("1\n2\n")
 
     def late(path: Path) -> bytes:
         raw = read_bytes(path)
-        groups.write_text("2\n1\n")
+        if path == groups:
+            groups.write_text("2\n1")
         return raw
 
     with monkeypatch.context() as patch:
@@ -137,19 +118,9 @@ def test_changed_content_and_options_are_parsed_again(file: Path, tmp_path: Path
     cache = tmp_path / "cache"
     read_letor(file, cache=cache)
     read_letor(file, cache=cache, features=5)
-    file.write_text(TEXT.replace("1:7 ", "1:8 "))
-    os.utime(file, (1_600_000_000, 1_600_000_000))
-    assert read_letor(file, cache=cache).lists.features[7, 0] == 8
+    file.write_text(TEXT.replace("1:7 ", "1:88 "))
+    assert read_letor(file, cache=cache).lists.features[7, 0] == 88
     assert len(parses) == 3
-
-
-def test_list_lengths_are_part_of_the_content(tmp_path: Path) -> None:
-    file = tmp_path / "data.txt"
-    file.write_text("0 1:1\n0 1:2\n0 1:3\n")
-    groups = tmp_path / "data.query"
-    for lengths in ([1, 2], [2, 1]):
-        groups.write_text("\n".join(map(str, lengths)))
-        assert read_letor(file, cache=tmp_path / "cache").lists.lengths.tolist() == lengths
 
 
 @pytest.mark.parametrize("name", ["features.npy", "grades.npy", "query_ids.npy", "manifest"])
@@ -184,8 +155,7 @@ def test_large_arrays_are_mapped_and_safe(tmp_path: Path) -> None:
         arrays["features"][0, 0] = -1
 
 
-def test_quarantine_is_kept_too(tmp_path: Path, parses: list[Path]) -> None:
-    file = tmp_path / "data.txt"
+def test_quarantine_is_kept_too(file: Path, tmp_path: Path, parses: list[Path]) -> None:
     file.write_bytes(b"1 qid:1 1:1\nbad \xff line\n")
     cache = tmp_path / "cache"
     first = scan_letor(file, on_error="quarantine", cache=cache)

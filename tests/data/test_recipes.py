@@ -144,7 +144,7 @@ def test_what_was_left_out_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFi
     data = load("istella-s", tmp_path, on_error="quarantine", cache=None)
     assert data.validation.lists.documents == 2
     file = tmp_path / "vali.txt"
-    expected = f"2 broken lines left out of {file}, the first at line 1, column 1: expected a grade"
+    expected = f"2 broken lines of {file} skipped, the first at line 1, column 1: expected a grade"
     assert [record.getMessage()[: len(expected)] for record in caplog.records] == [expected]
 
 

@@ -93,7 +93,7 @@ def test_broken_lines_are_named_or_left_out(line: str, tmp_path: Path) -> None:
         ("query;documents;clicks\ncat;a;a\n", r"1: has one column only\. Columns are split by tabs.*not by ';'"),
         ("query\tdocuments\tclicks\ncat\ta,b\t1,0\n", "2 of 2 clicks are on nothing.*Clicks must be document ids"),
         ("query\tquery\tclicks\n", "1: names a column twice"),
-        ("query\tdocuments\tclicks\n", "has no sound session"),
+        ("query\tdocuments\tclicks\n", "has no usable session"),
         (b"query\tdocuments\tclicks\ncat\t\xff\t\n", "2: is not UTF-8 text"),
         ('query,documents,clicks\ncat,"a" b,\n', "2: is not CSV"),
         ("query\tdocuments\tclicks\ncat\ta,a\0\ta\n", "2: has a NUL character"),
@@ -140,15 +140,6 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         read_sessions(file, separator="")
     with pytest.raises(SettingError, match="on_error must"):
         read_sessions(file, on_error="skip")  # type: ignore[arg-type]
-
-
-def test_sessions_can_be_chosen_by_a_column(tmp_path: Path) -> None:
-    log = read_sessions(write(tmp_path, TEXT))
-    phone = log.take(log.column("device") == "phone")
-    assert phone.clicks.clicks.tolist() == [1, 0, 1, 0, 1]
-    assert phone.columns["device"].tolist() == ["phone", "phone"]
-    with pytest.raises(DataError, match=r"no column 'browser'\. It has device"):
-        log.column("browser")
 
 
 def test_the_yandex_sessions_are_read_completely() -> None:

@@ -17,11 +17,12 @@ import pytest
 
 import clickprism as cp
 from clickprism.errors import DataError, SettingError
-from clickprism.project import calls
-from clickprism.project.look import init
+from clickprism.project import source
+from clickprism.project.create import init
 from clickprism.project.run import POINTS, Project
 from clickprism.project.settings import ProjectSettings
 from clickprism.project.steps import NAMES, STEPS
+from clickprism.serve.bundle.deployment import Deployment
 from clickprism.serve.page.view import read_project
 from tests.conftest import Done
 from tests.project.conftest import TASTE, Ran
@@ -41,7 +42,7 @@ def test_a_first_run_ends_in_a_served_ranker_a_list_and_a_report(ran: Ran) -> No
     assert [each.step for each in first.steps] == list(NAMES)
     assert all(each.ran for each in first.steps)
     assert first.status.ranker
-    assert calls.deployment(shop, Project(shop).settings).pointer().version == first.status.ranker
+    assert Deployment(shop / "deployment").pointer().version == first.status.ranker
     assert first.report is not None
     page = first.report.read_text()
     assert first.status.ranker in page
@@ -69,8 +70,8 @@ def test_a_second_run_does_nothing_and_opens_no_log(
     shop = folder / "shop"
     Project(shop).run()  # the copy has other paths
     before = {path: path.stat().st_mtime_ns for path in shop.rglob("*") if path.is_file() and path.name != ".lock"}
-    for name in ("ingest_files", "read_logged", "fit_model", "train", "publish"):
-        monkeypatch.setattr(calls, name, None)
+    for name in ("ingest_files", "read_logged", "fit_model"):
+        monkeypatch.setattr(source, name, None)
     again = cp.Project(shop).run()
     assert not again.changed
     assert again.report is None
@@ -151,13 +152,13 @@ def test_a_new_file_costs_its_own_rows(copied: Callable[[], Path], monkeypatch: 
     Project(folder / "shop").run()
     add_day(folder / "logs", "b", TASTE, first_day=3, searches=60)
     given: list[list[str]] = []
-    ingest = calls.ingest_files
+    ingest = source.ingest_files
 
     def recorded(shop: Path, settings: ProjectSettings, files: Sequence[str], note: Callable[[str], None]) -> Any:
         given.append(list(files))
         return ingest(shop, settings, files, note)
 
-    monkeypatch.setattr(calls, "ingest_files", recorded)
+    monkeypatch.setattr(source, "ingest_files", recorded)
     found = Project(folder / "shop").run()
     assert [[Path(each).name for each in files] for files in given] == [["b.parquet"]]
     assert found.status.searches == 960
@@ -171,8 +172,8 @@ def test_a_few_new_rows_update_click_features_but_do_not_fit_the_model_again(
     folder = copied()
     Project(folder / "shop").run()
     add_day(folder / "logs", "b", TASTE, first_day=3, searches=5)
-    for name in ("fit_model", "read_logged", "train"):
-        monkeypatch.setattr(calls, name, None)
+    for name in ("fit_model", "read_logged"):
+        monkeypatch.setattr(source, name, None)
     found = Project(folder / "shop").run()
     ran = {each.step: each.text for each in found.steps if each.ran}
     assert ran["log-model"] == "kept: 30 new rows are below 1.0%"
@@ -246,6 +247,11 @@ def test_every_repeats_until_ctrl_c_and_goes_on_after_an_error(
     assert waited == [3600, 3600, 3600]
     assert "there is no such file, or the folder is empty" in done.stderr
     assert "every step is up to date" in done.stdout
+    waited[:] = [0.0, 0.0]
+    toml = folder / "shop" / "clickprism.toml"
+    toml.write_text(toml.read_text().replace('every = ""', 'every = "30m"'))
+    cli("run", folder / "shop", code=130)
+    assert waited[2:] == [1800]
     assert "every must be a time above 0" in cli("run", folder / "shop", "--every", "0h", code=2).stderr
 
 

@@ -13,12 +13,13 @@ import pytest
 import sqlalchemy
 
 from clickprism.errors import DataError, SettingError
-from clickprism.project import calls
-from clickprism.project.look import init
+from clickprism.project import source
+from clickprism.project.create import init
 from clickprism.project.run import Project
 from clickprism.project.settings import FILE, ProjectSettings, Source, as_toml, expand, period, read_settings, redact
 from tests.conftest import Done
 from tests.data.shop import shop_clicks
+from tests.project.bucket import bucket
 from tests.project.worlds import shop_rows
 from tests.shared_data import shared_data
 
@@ -135,17 +136,23 @@ def test_a_database_without_a_query_is_refused(tmp_path: Path) -> None:
         init(tmp_path / "shop", "sqlite:///shop.db")
 
 
-def test_remote_files_are_fetched_once(tmp_path: Path) -> None:
-    remote = tmp_path / "remote"
-    remote.mkdir()
-    (remote / "a.jsonl").write_text("1\n")
-    settings = ProjectSettings(source=Source(path=f"file://{remote}"))
+@pytest.mark.parametrize("scheme", ["file", "s3"])
+def test_remote_files_are_fetched_once(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ACCESS_KEY_ID", "reader"), ("SECRET_ACCESS_KEY", SECRET), ("EC2_METADATA_DISABLED", "true")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    (tmp_path / "remote" / "old").mkdir(parents=True)
+    (tmp_path / "remote" / "a.jsonl").write_text("1\n" * 50_000)
+    (tmp_path / "remote" / "old" / "b.jsonl").write_text("1\n")
     said: list[str] = []
-    first = calls.source_files(tmp_path, settings, said.append)
-    assert calls.source_files(tmp_path, settings, said.append) == first
-    (remote / "b.jsonl").write_text("2\n")
-    assert len(calls.source_files(tmp_path, settings, said.append)) == 2
-    assert said == ["fetching a.jsonl", "fetching b.jsonl"]
+    with bucket(tmp_path, "shop") as options:
+        url = f"s3://shop/remote{options}" if scheme == "s3" else f"file://{tmp_path}/remote"
+        settings = ProjectSettings(source=Source(path=url))
+        first = source.source_files(tmp_path, settings, said.append)
+        assert [Path(name).read_text() for name in first] == ["1\n" * 50_000, "1\n"]
+        assert source.source_files(tmp_path, settings, said.append) == first
+        (tmp_path / "remote" / "c.jsonl").write_text("2\n")
+        assert len(source.source_files(tmp_path, settings, said.append)) == 3
+    assert said == ["fetching a.jsonl", "fetching old__b.jsonl", "fetching c.jsonl"]
 
 
 def test_expedia_from_a_file_to_a_ranker(tmp_path: Path, cli: Callable[..., Done]) -> None:
