@@ -40,8 +40,8 @@ def ingest(
     ```
 
     Args:
-        paths: Files, folders or quoted patterns; with --map or --query, one table that fits into memory: CSV or Parquet
-            files, or the URL of a database.
+        paths: Files, folders or quoted patterns, also at a URL such as s3://bucket/events/*.jsonl.gz; with --map or
+            --query, one table that fits into memory: CSV or Parquet files, or the URL of a database.
         into: Folder of the log; it is created if it is missing.
         guess: Propose which column of a table holds what, show five rows, and write nothing.
     """
@@ -49,6 +49,7 @@ def ingest(
     from clickprism.errors import ClickprismError, SettingError
     from clickprism.log.ingest import ingest
     from clickprism.log.ingest.tables import Watermark, exported_events, guess_columns
+    from clickprism.log.read import local_copies
     from clickprism.log.settings import read_log_settings
     from clickprism.log.store import SETTINGS_FILE
 
@@ -60,6 +61,7 @@ def ingest(
     if into is None:
         raise SettingError("into", None, "name the folder of the log")
     with ExitStack() as stack:
+        paths = tuple(map(str, stack.enter_context(local_copies(paths, note=output.note))))
         if table or is_database(paths[0]):
             read = None
             if settings.watermark is not None and not settings.dry_run:

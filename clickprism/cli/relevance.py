@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from clickprism.cli.output import FLAT, Output
+from clickprism.cli.output import FLAT, Output, command_line
 from clickprism.data.click_table import TableSettings
 from clickprism.log.settings import EngineSettings, FeatureSettings
 from clickprism.relevance.approximation_settings import ApproximateSettings
@@ -108,6 +108,7 @@ def estimate(
             examination=examination,
             model=model,
         )
+    store.record_output(out, command_line("relevance", "estimate", log, "--out", out))
     _show_estimates(found, out, output)
 
 

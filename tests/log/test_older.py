@@ -85,7 +85,7 @@ def made_old(store: LogStore) -> None:
     keys = pa.array([f"old key {number:08}".encode() for number in range(len(rows))], pa.binary())
     rows = rows.set_column(rows.schema.get_field_index("key"), "key", keys).append_column("content", keys)
     shutil.rmtree(store.folder / "events")
-    table = LogTable(store.folder / "events", schema=schema, by_day=True)
+    table = LogTable(store.folder / "events", schema=schema)
     for variant in (False, True):
         for day in rows["day"].unique().to_pylist():
             own = rows.filter(pc.equal(rows["day"], day)).append_column("variant", pa.repeat(variant, 3))

@@ -69,12 +69,6 @@ def exported_events(
     """Write a table as impressions that `ingest` reads to a temporary file, whose name it yields; None without rows.
 
     The content of the file is the same whenever the table is the same, so that it is ingested once.
-
-    Args:
-        source: Files, or the URL of a database.
-        table: Which column holds what.
-        note: Called with what was assumed.
-        watermark: Read only the rows that earlier runs have not read; it moves on when the block ends without an error.
     """
     import pyarrow.parquet as pq
 

@@ -2,8 +2,7 @@
 
     inputs (which files, what is in them) ─▶ formats (rows as JSON) ─▶ sources (where fields are) ─▶ validate
 
-DuckDB types and checks the rows: no good row is a Python object. A broken row never stops a reading and never takes a
-good one with it.
+DuckDB types and checks the rows: no good row is a Python object. A broken row never stops a run and affects no other.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import duckdb
 
 from clickprism.errors import SettingError
 from clickprism.log.read.formats import Rows, csv_rows, json_rows, parquet_rows
-from clickprism.log.read.inputs import Detected, detect, find_inputs
+from clickprism.log.read.inputs import Detected, detect, find_inputs, local_copies
 from clickprism.log.read.validate import REASONS, Chunk, Part, type_rows
 from clickprism.log.settings import SourceSettings
 
@@ -28,6 +27,7 @@ __all__ = [
     "SourceSettings",
     "detect",
     "find_inputs",
+    "local_copies",
     "read_chunks",
     "read_parts",
     "type_rows",
@@ -51,8 +51,8 @@ def read_parts(
         path: a file of JSON lines, CSV or Parquet, plain, gzip or zstd.
         source: how it is read.
         connection: of DuckDB, which converts CSV and Parquet.
-        found: what is in the file; None detects it.
-        size: bytes of text that are held at a time; the rows are the same whatever it is.
+        found: what is in the file; by default it is detected.
+        size: bytes of text that are held at a time; the rows do not depend on it.
     """
     if not 1 <= size <= 1 << 30:
         raise SettingError("size", size, "be from 1 to 1073741824")

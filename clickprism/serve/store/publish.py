@@ -31,7 +31,7 @@ from clickprism._util.files import sha256
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
-from clickprism.log.table import first_line
+from clickprism.log.engines.base import first_line
 from clickprism.serve.scoring.evidence import FIELDS as EVIDENCE
 from clickprism.serve.settings import PublishSettings
 from clickprism.serve.store.base import IMPUTED, SCHEMES, StoreInfo

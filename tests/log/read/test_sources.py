@@ -262,7 +262,7 @@ def test_the_delimiter_is_told_from_the_header(sign: str, name: str, tmp_path: P
 
 
 def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.csv:1: .* parted by ',' or ';'. Choose one: --source.delimiter '\",\"'"):
+    with pytest.raises(DataError, match=r"a.csv:1: .* separated by ',' or ';'. Choose one: --source.delimiter '\",\"'"):
         read(tmp_path / "a.csv", b"one,two;three\n1,2;3\n")
     mapping = ColumnMapping(header=("search_id", "time", "query", "document_id", "position"))
     line = b"s;2024-05-01T12:00:00Z;red, large;d;1\n"
@@ -270,7 +270,7 @@ def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
     assert (row["query"], bad) == ("red, large", [])
     (row,), bad, _ = read(tmp_path / "a.csv", b"cut,off;\n" + line, mapping=mapping)
     assert (row["line"], bad) == (2, [(1, "field-count", None)])
-    with pytest.raises(DataError, match=r"parted by ',' or ';'"):
+    with pytest.raises(DataError, match=r"separated by ',' or ';'"):
         read(tmp_path / "a.csv", b"a,b,c,d,e;1;2;3;4\n", mapping=mapping)
     assert read(tmp_path / "a.csv", b"a,b;c\n", mapping=mapping)[:2] == ([], [(1, "field-count", None)])
     good, bad, _ = read(tmp_path / "a.csv", b"search_id,time;query\n", delimiter=";", schema="clickprism")
