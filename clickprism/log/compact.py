@@ -105,7 +105,9 @@ def compact(
                 continue
             with writing(events.folder):
                 path = events.day_folder(day) / f"{SUM}-{files_id(some)}-{uuid4().hex}.parquet"
-                _write(list(some), path)
+                with event_writer(path) as writer:
+                    for rows_of_group in _row_groups(list(some), writer.schema):
+                        writer.write_table(rows_of_group)
             crash_point("compact-written")
             events.commit_files({day: [path]}, remove=some)
             crash_point("compact-committed")
@@ -143,13 +145,6 @@ def _expire(store: LogStore, limit: datetime) -> dict[str, Any]:
         sync(snapshots.folder)
     counts = {"expired_rows": rows, "expired_quarantined": cleared, "expired_snapshots": len(late)}
     return {"expired_days": tuple(old), **counts}
-
-
-def _write(files: Sequence[str], path: Path) -> None:
-    """Write the rows of files, one file after another, to one; a row group is held at a time."""
-    with event_writer(path) as writer:
-        for rows in _row_groups(files, writer.schema):
-            writer.write_table(rows)
 
 
 def _row_groups(files: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:

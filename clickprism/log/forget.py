@@ -114,7 +114,8 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
 def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date], *, dry_run: bool) -> Forgotten:
     events, quarantine, pending = store.table("events"), store.table("quarantine"), store.folder / PENDING
     found = _holding(events, mentions)
-    broken = {file: count for file in quarantine.files() if (count := _broken_rows(file, mentions))}
+    counts = {file: sum(mentions.in_batch(each).sum() for each in _batches(file)) for file in quarantine.files()}
+    broken = {file: int(count) for file, count in counts.items() if count}
     headers = [file for file in quarantine.files() if file not in broken and mentions.in_headers(file)]
     batches = {path: rows for path in _waiting(store) if (rows := len(_named_lines(path, mentions)))}
     touched = days | {day - back for day in found for back in (timedelta(), timedelta(days=1))}
@@ -220,7 +221,7 @@ class Mentions:
         """Return whether a broken row belongs to a user, or names one."""
         leaves = _parsed(raw)
         if leaves is None:
-            return any(self._word.search(text) for text in (raw, reason)) or self._names_search(raw)
+            return any(self._word.search(text) for text in (raw, reason)) or self._in_search(raw)
         theirs = [value for path, value in leaves if _is_field(path, self._user_fields)]
         texts = [value for _, value in leaves if isinstance(value, str)]
         if any(str(value) in self.users for value in theirs or texts):
@@ -273,7 +274,7 @@ class Mentions:
     def _searches_of(self, leaves: Sequence[tuple[str, object]]) -> list[str]:
         return [str(value) for path, value in leaves if _is_field(path, self._search_fields)]
 
-    def _names_search(self, raw: bytes) -> bool:
+    def _in_search(self, raw: bytes) -> bool:
         if self._tokens and not self._tokens.isdisjoint(_TOKEN.findall(raw)):
             return True
         return self._others is not None and bool(self._others.search(raw))
@@ -374,11 +375,6 @@ def _learned(model: Path, days: set[date]) -> bool:
         return not {day.isoformat() for day in days}.isdisjoint(sessions)
     except (OSError, ValueError, KeyError, TypeError):
         return bool(days)
-
-
-def _broken_rows(file: str, mentions: Mentions) -> int:
-    """Return how many rows of a quarantine file belong to users, or name one."""
-    return sum(int(mentions.in_batch(batch).sum()) for batch in _batches(file))
 
 
 def _rewrite(quarantine: LogTable, file: str, mentions: Mentions) -> None:

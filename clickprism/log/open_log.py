@@ -33,11 +33,11 @@ from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
 from clickprism.data.sessions import read_log as read_session_file
-from clickprism.data.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.load import merge_logged
 from clickprism.log.read import find_inputs, local_copies
 from clickprism.log.store import SETTINGS_FILE, LogStore
+from clickprism.log.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
 Source: TypeAlias = Any

@@ -210,7 +210,8 @@ def _matching(
         found = connection.read_parquet(files, file_row_number=True, filename=True).filter("cleared_at is null")
         if which.file is not None:
             names = [name for (name,) in found.select("file").distinct().fetchall()]
-            named = [name for name in names if _matches(name, which.file)]
+            named = [name for name in names if any(fnmatchcase(each, which.file) for each in (name, Path(name).name))]
+            named += [name for name in names if which.file in (name, Path(name).name)]
             found = found.filter(f"file in ({', '.join(map(literal, ['', *named]))})")
         if which.reason is not None:
             found = found.filter(f"starts_with(reason, {literal(which.reason + ':')})")
@@ -219,10 +220,6 @@ def _matching(
         for code in CUT if whole else ():
             found = found.filter(f"not starts_with(reason, '{code}:')")
         yield found
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return any(each == pattern or fnmatchcase(each, pattern) for each in (name, Path(name).name))
 
 
 def _header(rows: duckdb.DuckDBPyRelation, out: Path) -> str:

@@ -72,7 +72,10 @@ class SparkEngine(Engine):
             "spark.local.dir": str(self._own),
             "spark.sql.warehouse.dir": str(self._own / "warehouse"),
         }
-        settings |= {} if hosts else {"spark.sql.shuffle.partitions": str(2 * _cores(master))}
+        if not hosts:
+            count = master.removeprefix("local").strip("[]") or "1"
+            cores = int(count) if count.isdecimal() else os.cpu_count() or 1
+            settings["spark.sql.shuffle.partitions"] = str(2 * cores)
         if local:
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= options or {}
@@ -222,11 +225,6 @@ def _answers(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _cores(master: str) -> int:
-    count = master.removeprefix("local").strip("[]")
-    return int(count) if count.isdecimal() else (os.cpu_count() or 1) if count == "*" else 1
 
 
 def _spark_schema(schema: pa.Schema) -> Any:

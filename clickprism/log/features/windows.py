@@ -53,7 +53,6 @@ from clickprism.log.table import by_day
 if TYPE_CHECKING:
     from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
-    from clickprism.log.table import LogTable
 
 HOUR_US: Final = 3_600_000_000
 DERIVED: Final = ("sessions", "partials", "week", "month")
@@ -387,8 +386,10 @@ class _Work:
         """Return the stored week or month, if it is up to date."""
         table, stem = self.store.table(window.name), self._stem(window)
         files = table.files([window.end.date()])
-        known = _counts(table, stem) if fresh(files, stem) else None
-        return None if known is None else _Kept(files, known, made=False)
+        entry = next((entry for entry in table.history() if entry.get("fingerprint") == stem), None)
+        if entry is None or not fresh(files, stem):
+            return None
+        return _Kept(files, (int(entry["pairs"]), int(entry["suppressed"])), made=False)
 
     def make(self, window: Window, pairs: Any, counts: tuple[int, int]) -> _Kept:
         """Compute the week or the month."""
@@ -411,12 +412,6 @@ class _Work:
 
 def _time(value: datetime) -> Any:
     return ibis.literal(value, type="timestamp(6)")
-
-
-def _counts(table: LogTable, stem: str) -> tuple[int, int] | None:
-    """Return what was counted when a stored window was computed."""
-    entry = next((entry for entry in table.history() if entry.get("fingerprint") == stem), None)
-    return None if entry is None else (int(entry["pairs"]), int(entry["suppressed"]))
 
 
 def _stamp(time: datetime) -> str:

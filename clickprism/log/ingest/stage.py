@@ -189,11 +189,16 @@ class Stage:
             if new.any():
                 parts.setdefault(part.day, []).append((part, new))
 
+        def written_rows(part: _Part, new: Bool) -> pa.Table:
+            batch = part.batch if new.all() else part.batch.filter(pa.array(new))
+            ids = pa.DictionaryArray.from_arrays(pa.array(np.full(len(batch), part.file, np.int32)), names)
+            return pa.Table.from_batches([batch]).append_column("file_id", ids).select(_WRITTEN.names).cast(_WRITTEN)
+
         def write(day: date) -> Path:
             path = folder / f"day={day.isoformat()}" / f"{uuid4().hex}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             with event_writer(path) as writer:
-                for rows in _groups(_kept(part, new, names) for part, new in parts[day]):
+                for rows in _groups(written_rows(part, new) for part, new in parts[day]):
                     writer.write_table(rows)
             return path
 
@@ -215,13 +220,6 @@ class Stage:
                 about = [values.take(rows["file"].combine_chunks()) for values in columns]
                 cleared = pa.nulls(len(rows), QUARANTINE.field("cleared_at").type)
                 yield pa.Table.from_arrays([*about, *rows.select(BAD.names).columns, cleared], schema=QUARANTINE)
-
-
-def _kept(part: _Part, new: Bool, names: pa.Array) -> pa.Table:
-    """Return the new rows of a part as they are written, with the id of their file."""
-    batch = part.batch if new.all() else part.batch.filter(pa.array(new))
-    ids = pa.DictionaryArray.from_arrays(pa.array(np.full(len(batch), part.file, np.int32)), names)
-    return pa.Table.from_batches([batch]).append_column("file_id", ids).select(_WRITTEN.names).cast(_WRITTEN)
 
 
 def _groups(tables: Iterator[pa.Table], *, most: int | None = None) -> Iterator[pa.Table]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -88,9 +88,6 @@ def bad_table(rows: Sequence[Bad]) -> pa.Table:
     )
 
 
-Case: TypeAlias = tuple[str, str, str]
-"""A condition (SQL), and the reason (a code) and the field (ours) for which the row is bad if it holds."""
-
 PARTED: Final = "\x1f"
 SHOWN: Final = 80  # number of letters of a wrong value that are kept
 FLAGS: Final = ("click", "page_skipped", "randomised")
@@ -103,6 +100,23 @@ UNITS: Final = {
     "ns": (10**20, "cast(trunc({}) as hugeint) // 1000"),
 }
 """By unit: the least number that is of the next one, and the exact conversion to microseconds."""
+SQL_TYPES: Final = {
+    pa.string(): "varchar",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.bool_(): "boolean",
+    pa.timestamp("us"): "timestamp",
+    pa.list_(pa.string()): "varchar[]",
+}
+_WORDS: Final = "when 'true' then true when 'false' then false when '1' then true when '0' then false"
+_FLAG: Final = f"case {{0}} {_WORDS} else case lower({{0}}) {_WORDS} when '1.0' then true when '0.0' then false end end"
+_POSITION: Final = (
+    "case when try_cast({0} as double) = try_cast({0} as bigint) then try_cast({0} as bigint) end"  # 3.0 is 3
+)
+VALUES: Final = (
+    dict.fromkeys(FLAGS, _FLAG) | dict.fromkeys(DURATIONS, "try_cast({0} as bigint)") | {"position": _POSITION}
+)
+"""SQL of the values that are not texts, over their text; null where it cannot be converted."""
 
 
 def statement(plan: Plan, *, nul: bool) -> str:
@@ -118,44 +132,23 @@ def statement(plan: Plan, *, nul: bool) -> str:
         texts.append(f"nullif({field.sql}, '') t_{name}")
         texts += [f"{field.nested} n_{name}"] if field.nested != "false" else []
         texts += [f"{field.listed} l_{name}"] if field.listed else []
-        if (value := _value(plan, name)) is not None:
-            values.append(f"{value} v_{name}")
+        if name in VALUES:
+            values.append(f"{VALUES[name].format(f't_{name}')} v_{name}")
+    if "time" in plan.fields:
+        values.append(f"{_time(plan.reading.settings.unit)} v_time")
     query_id, query = plan.text("query_id"), plan.text("query")
     values.append(f"case when {query_id} is null then md5({query}) else {query_id} end query_key")
     inner = select(["*", *values, f"{plan.kind} kind"], f"({select(texts, plan.reading.table())})")
-    cases = " ".join(
-        f"when {when} then {literal(f'{code}{PARTED}{plan.name(name)}{PARTED}')}{_shown(plan, code, name)}"
-        for when, code, name in _cases(plan, nul)
-    )
-    problem = f"case when fault is not null then fault {cases} end problem"
+    cases = []
+    for when, code, name in _cases(plan, nul):
+        value = f"coalesce(cast(l_{name} as varchar), t_{name})" if name in LISTS else f"t_{name}"
+        if name in LISTS and code == "position-range":
+            value = f"len(l_{name}) || ' documents'"
+        shows = name in plan.fields and code not in (IGNORED, "missing")
+        start = f" || coalesce(left({value}, {SHOWN}), '')" if shows else ""
+        cases.append(f"when {when} then {literal(f'{code}{PARTED}{plan.name(name)}{PARTED}')}{start}")
+    problem = f"case when fault is not null then fault {' '.join(cases)} end problem"
     return select([*(f"{_output(plan, field)} {field.name}" for field in ROW), problem], f"({inner})")
-
-
-def _shown(plan: Plan, code: str, name: str) -> str:
-    """Return the SQL of the end of a problem: the start of the wrong value."""
-    if name not in plan.fields or code in (IGNORED, "missing"):
-        return ""
-    value = f"coalesce(cast(l_{name} as varchar), t_{name})" if name in LISTS else f"t_{name}"
-    if name in LISTS and code == "position-range":
-        value = f"len(l_{name}) || ' documents'"
-    return f" || coalesce(left({value}, {SHOWN}), '')"
-
-
-def _value(plan: Plan, name: str) -> str | None:
-    """Return the SQL of a value that is not a text; null where the text cannot be converted."""
-    text = f"t_{name}"
-    if name in DURATIONS:
-        return f"try_cast({text} as bigint)"
-    if name == "position":
-        whole = f"try_cast({text} as double) = try_cast({text} as bigint)"
-        return f"case when {whole} then try_cast({text} as bigint) end"
-    if name in FLAGS:
-        more = "when '1.0' then true when '0.0' then false"
-        return f"case {text} {_WORDS} else case lower({text}) {_WORDS} {more} end end"
-    return _time(plan.reading.settings.unit) if name == "time" else None
-
-
-_WORDS: Final = "when 'true' then true when 'false' then false when '1' then true when '0' then false"
 
 
 def _time(unit: str) -> str:
@@ -190,30 +183,21 @@ def _output(plan: Plan, field: pa.Field) -> str:
     if name == "query_id":
         return "query_key"
     if name not in plan.fields:
-        return f"cast(null as {_sql_type(field.type)})"
+        return f"cast(null as {SQL_TYPES[field.type]})"
     if name in LISTS:
-        return (
-            f"case when kind = 'ranking' then {f'coalesce(l_{name}, [])' if name == 'documents' else f'l_{name}'} end"
-        )
+        value = f"coalesce(l_{name}, [])" if name == "documents" else f"l_{name}"
+        return f"case when kind = 'ranking' then {value} end"
     if name == "position":
-        least, most = _position_range(plan)
-        return f"case when v_position between {least} and {most} then cast(v_position + {plan.shift} as int) end"
+        return f"case when v_position {_in_range(plan)} then cast(v_position + {plan.shift} as int) end"
     return f"t_{name}" if name in TEXTS or name == "features" else f"v_{name}"
 
 
-def _position_range(plan: Plan) -> tuple[int, int]:
-    return 1 - plan.shift, plan.reading.settings.max_position - plan.shift
+def _in_range(plan: Plan) -> str:
+    return f"between {1 - plan.shift} and {plan.reading.settings.max_position - plan.shift}"
 
 
-def _sql_type(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind):
-        return "varchar[]"
-    names = {pa.string(): "varchar", pa.int32(): "int", pa.int64(): "bigint", pa.bool_(): "boolean"}
-    return names.get(kind, "timestamp")
-
-
-def _cases(plan: Plan, nul: bool) -> Iterator[Case]:
-    """Yield what can be wrong with a row; the first case that holds is reported."""
+def _cases(plan: Plan, nul: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield conditions (SQL) with the reason and our field for which a row is bad; the first that holds is reported."""
     yield "kind is null", "unknown-kind", "kind"
     yield f"kind = '{IGNORED}'", IGNORED, "kind"
     yield from ((f"n_{name}", "wrong-type", name) for name, field in plan.fields.items() if field.nested != "false")
@@ -229,22 +213,20 @@ def _cases(plan: Plan, nul: bool) -> Iterator[Case]:
             yield f"contains(array_to_string(l_{name}, ' '), chr(0))", "nul-byte", name
 
 
-def _cases_of(plan: Plan, name: str) -> Iterator[Case]:
-    """Yield what can be wrong with one field that is present."""
+def _cases_of(plan: Plan, name: str) -> Iterator[tuple[str, str, str]]:
     settings, given = plan.reading.settings, f"t_{name} is not null"
     if name == "position" and not plan.based:
         yield given, "ordinal-base", name
     if name in DURATIONS:  # numbers that no 64 bits hold
         yield f"v_{name} is null and try_cast(t_{name} as double) between -1e300 and -{HUGE}", "negative", name
         yield f"v_{name} is null and try_cast(t_{name} as double) between {HUGE} and 1e300", "duration-range", name
-    if name in (*FLAGS, *DURATIONS, "position"):
+    if name in VALUES:
         yield f"{given} and v_{name} is null", "wrong-type", name
     if name in DURATIONS:
         yield f"v_{name} < 0", "negative", name
         yield f"v_{name} > {settings.max_duration_ms}", "duration-range", name
     if name == "position":
-        least, most = _position_range(plan)
-        yield f"v_position not between {least} and {most}", "position-range", name
+        yield f"v_position not {_in_range(plan)}", "position-range", name
     if name == "time":
         yield "v_time is null", "time-unreadable", name
         yield f"v_time < timestamp {literal(settings.earliest)}", "time-early", name
@@ -306,9 +288,8 @@ def _type_alike(parts: Sequence[Part], connection: duckdb.DuckDBPyConnection) ->
             line = int(part.rows.numbers[place])
             if code == "ordinal-base":
                 remedy = "Give --ordinal-base 0 if the first document has 0, else --ordinal-base 1"
-                raise DataError(
-                    f"{name} may count positions from 0 or from 1", file=part.path, line=line, remedy=remedy
-                )
+                counts = f"{name} may count positions from 0 or from 1"
+                raise DataError(counts, file=part.path, line=line, remedy=remedy)
             if code == IGNORED:
                 ignored += 1
             elif code != "blank":
