@@ -144,11 +144,10 @@ METARANK: Final = ("item", "user", "ranking", "interaction")
 
 @dataclass(frozen=True)
 class Detected:
-    """What a file holds, and the reason; `columns` are the names and types of the columns in its first rows."""
+    """What a file holds; `columns` are the names and types of the columns in its first rows."""
 
     format: str
     schema: str
-    why: str
     dialect: Dialect = COMMAS
     columns: Mapping[str, str] = field(default_factory=dict)
 
@@ -207,32 +206,28 @@ def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect
 def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[Iterable[str]]) -> Detected:
     """Return the schema of the settings, or that of most rows, of which the names of the fields are given."""
     if source.schema != "auto":
-        return Detected(form, source.schema, "the settings say so")
+        return Detected(form, source.schema)
     if source.mapping:
-        return Detected(form, "mapping", "a mapping is given")
+        return Detected(form, "mapping")
     named = [{name.strip() for name in names} for names in rows]
     votes = Counter(found for has in named if (found := _schema_of(has)) is not None)
     if votes:
-        (schema, marks), _ = votes.most_common(1)[0]
-        return Detected(form, schema, f"there is {marks}")
+        return Detected(form, votes.most_common(1)[0][0])
     names = sorted({name for has in named for name in has if "=" not in name})
     if names:
         listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
         remedy = f"It has {listed}. Give --schema, or a file for --mapping that names your columns (docs/datamodel.md)"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
-    return Detected(form, "clickprism", "no row could be read")
+    return Detected(form, "clickprism")
 
 
-def _schema_of(has: set[str]) -> tuple[str, str] | None:
-    """Return the schema of a row with these fields, and the fields that show it; None if it is not known."""
-    ubi = has & {"action_name", "query_response_hit_ids"}
-    marks: dict[str, Iterable[str]] = {
-        "ubi": ubi or has & ({"user_query", "client_id"} if {"user_query", "client_id"} <= has else set()),
-        "metarank": [name for name in has if name.startswith("event=")],
-        "clickprism": has & {"search_id"},
-        "yandex": YANDEX if has.issuperset(YANDEX) else (),
-    }
-    return next(((schema, ", ".join(sorted(found))) for schema, found in marks.items() if found), None)
+def _schema_of(has: set[str]) -> str | None:
+    """Return the schema of a row with these fields; None if it is not known."""
+    if has & {"action_name", "query_response_hit_ids"} or has >= {"user_query", "client_id"}:
+        return "ubi"
+    if any(name.startswith("event=") for name in has):
+        return "metarank"
+    return "clickprism" if "search_id" in has else "yandex" if has.issuperset(YANDEX) else None
 
 
 def _object(line: str) -> dict[str, Any] | None:

@@ -52,20 +52,13 @@ class Chunk:
         good: rows as `schema.ROW` has them.
         bad: broken rows as `schema.BAD` has them.
         ignored: rows of events that a click log does not use, such as Metarank's item and user events.
-        bytes_read: bytes of the file on disk that were read for this chunk.
         header: the first line of a CSV file, empty if it has none; None for other files.
     """
 
     good: pa.Table
     bad: pa.Table
     ignored: int = 0
-    bytes_read: int = 0
     header: str | None = None
-
-    @property
-    def rows(self) -> int:
-        """Input rows: good, bad and ignored."""
-        return len(self.good) + len(self.bad) + self.ignored
 
 
 def shown(text: str, most: int = 60) -> str:
@@ -294,7 +287,7 @@ def _type_alike(parts: Sequence[Part], connection: duckdb.DuckDBPyConnection) ->
                 ignored += 1
             elif code != "blank":
                 bad.append(Bad(line, code, name or None, part.rows.raw_row(place), value or None))
-        yield Chunk(good.slice(first, last - first), bad_table(bad), ignored, part.rows.read, part.rows.header)
+        yield Chunk(good.slice(first, last - first), bad_table(bad), ignored, part.rows.header)
 
 
 def _run(sql: str, table: pa.Table, file: Path, connection: duckdb.DuckDBPyConnection) -> pa.Table:

@@ -232,21 +232,19 @@ def test_names_within_and_like_others_and_written_in_other_ways(
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "schema", "why"),
+    ("name", "data", "schema"),
     [
-        ("a.jsonl", b'x\n{"search_id": 1}\n', "clickprism", "search_id"),
-        ("a.jsonl", b'{"event": "item"}\n', "metarank", "event=item"),
-        ("a.jsonl", b'{"user_query": "q", "client_id": 1}\n', "ubi", "client_id"),
-        ("a.csv", b"query_id,action_name\n", "ubi", "action_name"),
-        ("a.tsv", b"query\tdocuments\tclicks\n", "yandex", "clicks"),
-        ("a.jsonl", b"rubbish\n", "clickprism", "no row could be read"),
+        ("a.jsonl", b'x\n{"search_id": 1}\n', "clickprism"),
+        ("a.jsonl", b'{"event": "item"}\n', "metarank"),
+        ("a.jsonl", b'{"user_query": "q", "client_id": 1}\n', "ubi"),
+        ("a.csv", b"query_id,action_name\n", "ubi"),
+        ("a.tsv", b"query\tdocuments\tclicks\n", "yandex"),
+        ("a.jsonl", b"rubbish\n", "clickprism"),
     ],
 )
-def test_the_schema_is_told_and_why(name: str, data: bytes, schema: str, why: str, tmp_path: Path) -> None:
+def test_the_schema_is_detected(name: str, data: bytes, schema: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
-    found = detect(tmp_path / name, SourceSettings())
-    assert found.schema == schema
-    assert why in found.why
+    assert detect(tmp_path / name, SourceSettings()).schema == schema
 
 
 OWN = ["search_id", "time", "query", "document_id", "position"]
