@@ -18,14 +18,7 @@ from typing import Any, Final, TypeAlias, Unpack, final
 import numpy as np
 
 from clickprism._util.files import sha256
-from clickprism.data.click_table import (
-    NAMES,
-    NO_TABLE,
-    ColumnNames,
-    Columns,
-    TableSettings,
-    read_click_table,
-)
+from clickprism.data.click_table import NAMES, NO_TABLE, ColumnNames, Columns, TableSettings, read_click_table
 from clickprism.data.clicks import load_clicks
 from clickprism.data.encoding import Encoding
 from clickprism.data.frames import JSON, is_database, is_frame, is_table, read_source, to_arrow

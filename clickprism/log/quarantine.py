@@ -156,11 +156,7 @@ def write_raw(store: LogStore, out: Path, which: RowFilter | None = None) -> int
 
 
 def clear(
-    store: LogStore,
-    which: RowFilter | None = None,
-    *,
-    whole: bool = False,
-    file_ids: Collection[str] | None = None,
+    store: LogStore, which: RowFilter | None = None, *, whole: bool = False, file_ids: Collection[str] | None = None
 ) -> int:
     """Mark rows as cleared and delete their content, in one commit; return their number.
 

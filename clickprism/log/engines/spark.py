@@ -52,12 +52,7 @@ class SparkEngine(Engine):
     commit_rows = 20_000_000
 
     def __init__(
-        self,
-        master: str,
-        *,
-        memory: str = "2GB",
-        temp: Path | None = None,
-        options: Mapping[str, str] | None = None,
+        self, master: str, *, memory: str = "2GB", temp: Path | None = None, options: Mapping[str, str] | None = None
     ) -> None:
         if java() is None:
             raise EngineError(JAVA)

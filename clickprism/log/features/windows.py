@@ -321,10 +321,7 @@ def merged(tables: Sequence[Any], spans: Sequence[Window], *, as_of: datetime, e
     ]
     users = ibis.greatest(*[joined[f"users_{span.name}"].fill_null(0) for span in spans])
     return joined.select(
-        *PAIR,
-        x=parts[0].concat(*parts[1:]),
-        users=users.cast("int64"),
-        as_of=ibis.literal(as_of, type="timestamp(6)"),
+        *PAIR, x=parts[0].concat(*parts[1:]), users=users.cast("int64"), as_of=ibis.literal(as_of, type="timestamp(6)")
     )
 
 
