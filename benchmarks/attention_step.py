@@ -21,7 +21,7 @@ from clickprism.rankers.attention import Attention
 from clickprism.rankers.base import NetworkRanker
 from clickprism.rankers.mlp import MLP
 from clickprism.training.distributed import Group
-from clickprism.training.network import _Loop, _optimiser, torch_set_for
+from clickprism.training.network import Loop, _optimiser, torch_set_for
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Lists
 
@@ -53,7 +53,7 @@ def steps(clicks: Clicks, *, threads: int, clock: Callable[[], float]) -> dict[s
     """The median milliseconds of a step by each ranker, the rankers in turns."""
     settings = FitSettings(threads=threads, batch_size=LISTS)
     spent: dict[str, list[float]] = {name: [] for name in RANKERS}
-    with torch_set_for(settings):
+    with torch_set_for(settings.seed, settings.threads):
         step = {name: _step(clicks, ranker, settings) for name, ranker in RANKERS.items()}
         for _ in range(ROUNDS + 1):
             for name, work in step.items():
@@ -66,7 +66,7 @@ def steps(clicks: Clicks, *, threads: int, clock: Callable[[], float]) -> dict[s
 def _step(clicks: Clicks, ranker: NetworkRanker, settings: FitSettings) -> Callable[[], object]:
     """One step on the first batch of the log, as the training loop takes it."""
     learner = Click().learner(ranker.build(clicks.lists.features.shape[1]), clicks)
-    loop = _Loop(learner, _optimiser(learner, settings), clicks, settings=settings, validation=None, group=Group())
+    loop = Loop(learner, _optimiser(learner, settings), clicks, settings, None, Group())
     share = next(shares(clicks, LISTS))
     learner.train()
     return lambda: loop._step(share, "in the benchmark")

@@ -94,7 +94,6 @@ def _ours(folder: str) -> dict[str, Any]:
                 estimator=Affine(),
                 parameters=parameters,
                 k=0,
-                refresh=False,
             )
         )
 

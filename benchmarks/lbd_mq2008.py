@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.base import Result
-from clickprism.evaluation.compare import as_text, compare
+from clickprism.evaluation.compare import compare
 from clickprism.evaluation.measures import Evaluation
 from clickprism.experiments.compare import compare_methods
 from clickprism.experiments.results import Run
@@ -61,5 +61,5 @@ def run() -> list[Result]:
                 part = replace(settings, data=replace(settings.data, fold=fold))
                 compare_methods(part, jobs=2, on_run=partial(_collect, found))
             table = compare(found, baseline="click", data=f"MQ2008, {name}, coupling {coupling:g}", seeds=SEEDS)
-            print(as_text(table), file=sys.stderr, flush=True)
+            print(table, file=sys.stderr, flush=True)
     return []

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.evaluation.compare import Comparison, Row, as_text, compare
+from clickprism.evaluation.compare import Comparison, Row, compare
 from clickprism.evaluation.measures import Measure
 from clickprism.experiments.compare import Measured, compare_methods
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
@@ -48,7 +48,7 @@ def run() -> list[Result]:
     for name, ranker in {"linear": RANKERS["linear"], "mlp 64-32": {"name": "mlp", "hidden": [64, 32]}}.items():
         runs = five_folds(folder, ranker=ranker, methods={"click": {}, "dla": {}}, runs=3)
         table = compare(_by_label(runs), baseline="click", data="mq2008, five folds", seeds=(0, 1, 2))
-        print(as_text(table), file=sys.stderr)
+        print(table, file=sys.stderr)
         gain = _row(table, "dla").difference or 0.0
         results.append(Result(f"mq2008 {name}: dla - click {MEASURE}", gain, GAIN, 1.0, "limit: .01, paired"))
         ratios = np.mean([run.observation / run.truth for run, _ in runs if run.observation is not None], axis=0)

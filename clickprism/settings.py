@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -69,28 +70,6 @@ def build(cls: type[T], values: Mapping[str, Any], *, path: str = "", default: T
         raise
 
 
-def check_fields(settings: object, **allowed: Any) -> None:
-    """Raise `SettingError` for a field that is not one of its options or not within its limits; None is allowed.
-
-    Args:
-        settings: The settings; call this from `__post_init__`.
-        allowed: For each field a `Literal` type, or its least and largest value; a largest value of None is no limit.
-
-    >>> from types import SimpleNamespace
-    >>> check_fields(SimpleNamespace(mode="b", epochs=0), mode=Literal["a", "b"], epochs=(1, None))
-    Traceback (most recent call last):
-    clickprism.errors.SettingError: epochs must be at least 1, got 0
-    """
-    for name, limit in allowed.items():
-        value = getattr(settings, name)
-        if not isinstance(limit, tuple):
-            if value is not None and value not in get_args(limit):
-                raise SettingError(name, value, f"be one of {', '.join(map(str, get_args(limit)))}")
-        elif value is not None and not (limit[0] <= value and (limit[1] is None or value <= limit[1])):
-            must = f"be at least {limit[0]}" if limit[1] is None else f"be from {limit[0]} to {limit[1]}"
-            raise SettingError(name, value, must)
-
-
 def _names(hint: Any) -> set[str]:
     """Return the names of the fields of a settings class; an empty set for any other type."""
     nested = isinstance(hint, type) and is_dataclass(hint)
@@ -143,6 +122,62 @@ def plain(settings: Any) -> dict[str, Any]:
     """Return settings as a mapping for JSON or TOML, from which `build` makes equal settings."""
     values: dict[str, Any] = msgspec.to_builtins(asdict(settings), enc_hook=to_builtin)
     return values
+
+
+def check_fields(settings: object, **allowed: Any) -> None:
+    """Raise SettingError if a field is outside its interval, or none of the values of its Literal type.
+
+    None is not checked; of a tuple, each value is.
+
+    Args:
+        settings: The settings; call this from `__post_init__`. Fields of a Literal type need no entry below.
+        allowed: For each field an interval such as "(0, 1]" or "[1, inf)", its least and largest value (None for no
+            limit), or a Literal type.
+
+    >>> from types import SimpleNamespace
+    >>> check_fields(SimpleNamespace(mode="b", epochs=0), mode=Literal["a", "b"], epochs=(1, None))
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: epochs must be at least 1, got 0
+    >>> check_fields(SimpleNamespace(rates=(0.1, 1.0)), rates="(0, 1)")
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: rates must be between 0 and 1, got (0.1, 1.0)
+    """
+    cls: Any = type(settings)
+    for name, given in {**_literals(cls), **allowed}.items():
+        value, limit = getattr(settings, name), given
+        if isinstance(given, tuple):
+            limit = f"[{given[0]}, {'inf' if given[1] is None else given[1]}]"
+        if not isinstance(limit, str):
+            if value is not None and value not in get_args(limit):
+                raise SettingError(name, value, f"be one of {', '.join(map(str, get_args(limit)))}")
+            continue
+        low, high = limit[1:-1].split(", ")
+        for number in value if isinstance(value, tuple) else () if value is None else (value,):
+            above = number >= float(low) if limit[0] == "[" else number > float(low)
+            below = number <= float(high) if limit[-1] == "]" else number < float(high)
+            if not (above and below):
+                raise SettingError(name, value, _words(limit, low, high))
+
+
+@cache
+def _literals(cls: Any) -> dict[str, Any]:
+    if not is_dataclass(cls):
+        return {}
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls) if get_origin(hints[field.name]) is Literal}
+
+
+def _words(interval: str, low: str, high: str) -> str:
+    """Return an interval as the end of "field must ...".
+
+    >>> _words("[1, inf)", "1", "inf"), _words("[0, 1]", "0", "1"), _words("(0, 1]", "0", "1")
+    ('be at least 1', 'be from 0 to 1', 'be above 0 and at most 1')
+    """
+    ends = interval[0] + interval[-1]
+    if high != "inf" and ends in ("[]", "()"):
+        return f"be from {low} to {high}" if ends == "[]" else f"be between {low} and {high}"
+    least = f"be at least {low}" if interval[0] == "[" else f"be above {low}"
+    return least if high == "inf" else f"{least} and {'at most' if ends[1] == ']' else 'below'} {high}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from clickprism.cli.app import TREE, Tree, build_app, full_names, run
+from clickprism.cli.app import COMMANDS, build_app, full_names, run
 from clickprism.types import Clicks, JudgedLists, Lists
 from tests.waiting import LIMIT
 
@@ -112,12 +112,9 @@ def run_command(*words: object, code: int = 0) -> Done:
     return Done(found, out.getvalue(), err.getvalue())
 
 
-def commands(tree: Tree = TREE, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+def commands() -> dict[tuple[str, ...], str]:
     """Return the summary of every command by its path, such as ("log", "ingest")."""
-    found: dict[tuple[str, ...], str] = {}
-    for name, (summary, inner) in tree.items():
-        found |= {(*path, name): summary} if isinstance(inner, str) else commands(inner, (*path, name))
-    return found
+    return {tuple(path.split()): summary for path, (function, summary) in COMMANDS.items() if function}
 
 
 def parse_command(*words: object) -> Mapping[str, Any]:

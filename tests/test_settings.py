@@ -135,7 +135,7 @@ def test_choose_builds_what_is_named() -> None:
     assert choose(RANKERS, {"name": "mlp", "hidden": [8]}, path="ranker") == MLP(hidden=(8,))
     assert choose(RANKERS, {"hidden": [8]}, path="ranker", name="mlp") == MLP(hidden=(8,))
     assert choose(RANKERS, "mlp", path="ranker") == MLP()
-    with pytest.raises(SettingError, match=r"ranker\.dropout must be in \[0, 1\), got 1\.0"):
+    with pytest.raises(SettingError, match=r"ranker\.dropout must be at least 0 and below 1, got 1\.0"):
         choose(RANKERS, {"name": "mlp", "dropout": 1.0}, path="ranker")
 
 

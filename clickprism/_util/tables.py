@@ -53,6 +53,19 @@ class Table(NamedTuple):
         return html_table(self.caption, self.header, [[code_html(cell) for cell in row] for row in self.rows])
 
 
+def by_position(caption: str, curves: Mapping[str, Iterable[float | None]]) -> Table:
+    """Return curves by position as a table, up to the end of the shortest; a missing value is "-".
+
+    >>> print(by_position("", {"used": [1, 0.5], "truth": [1.0, None]}).text())
+    position    used   truth
+           1  1.0000  1.0000
+           2  0.5000       -
+    """
+    rows = enumerate(zip(*curves.values(), strict=False), start=1)
+    cells = [[str(place), *("-" if each is None else f"{each:.4f}" for each in row)] for place, row in rows]
+    return Table(caption, ["position", *curves], cells)
+
+
 @runtime_checkable
 class Result(Protocol):
     """What a command can show: a dataclass with tables."""

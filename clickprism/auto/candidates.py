@@ -7,18 +7,18 @@ ranker that unlearns what the engine knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.special import logit
 
 from clickprism.auto.learners import (
     FOLDS,
     Evidence,
-    Network,
     Scorer,
     average,
     network_clicks,
@@ -51,6 +51,8 @@ FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of
 METHOD_EPOCHS: Final = 15
 METHOD_BATCH: Final = 256  # ranked lists
 MOST_LISTS: Final = 5_000  # distinct ranked lists that a method learns from while candidates are compared
+Part: TypeAlias = tuple[Scorer, Float64]
+"""A function of features, and the values of the shown pairs by copies that did not learn from their query."""
 Train: TypeAlias = "Callable[[Bool | None], Model]"
 """Trains a method of the registry without some lists of the log, [lists], or on all of them (None)."""
 SUMMARIES: Final = {
@@ -142,70 +144,74 @@ def train_candidates(
         seed: Random seed.
         progress: Called with the name of each step.
     """
-    return _Search(evidence, seed, progress or (lambda _: None), methods or {}).run(kinds)
+    tell = progress or (lambda _: None)
+    tell("imitation of the engine")
+    search = _Search(evidence, seed)
+    linear_e, weight, error = search.linear_engine()
+    tell("networks that imitate the engine")
+    network_e = search.imitate(search.network_engine, beside=linear_e)
+    best = max((linear_e, network_e), key=lambda each: each.explained)
+    known = weight * evidence.engine
+    search.reference = known - weight / best.attenuation * best.held_out
+    prior = MOSTLY_CORRECTED if evidence.queries >= MANY_QUERIES else UNIFORM
+    tell("linear ranker")
+    clicks, offset = search.raw
+    raw_linear = search.scaled(search.ridge(RIDGES[0], offset, clicks))
+    corrected = search.linear(known - weight / linear_e.attenuation * linear_e.held_out)
+    linear = search.average(corrected, raw_linear, prior)
+    tell("networks")
+    raw_networks = search.scaled(search.networks(None, offset, clicks))
+    part = search.networks(network_e, search.offset + known, evidence.clicks)
+    share = weight / network_e.attenuation
+    corrected = part[0].plus(network_e.scorer, share), part[1] + share * network_e.held_out
+    networks = search.average(corrected, raw_networks, prior)
+    blend = search.average(linear, networks)
+    if evidence.holds_out_documents:  # they share their queries with the others, so they cannot choose weights
+        blend = _mix(search.scaled(search.prior()), _mix(linear, networks, 0.5), 2 / 3)
+    parts = {"linear": linear, "blend": blend, "networks": networks}
+    found = {name: search.candidate(name, held_out, scorer.model) for name, (scorer, held_out) in parts.items()}
+    tell("trees")
+    found["trees"] = search.trees("trees")
+    for name, train in (methods or {}).items():
+        if not evidence.holds_out_documents:
+            tell(name)
+            found[name] = search.method(name, train)
+    found["imitation"] = search.candidate(
+        "imitation", best.held_out, partial(best.scorer.model, "imitation"), scale=True
+    )
+    allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
+    chosen, reason = _choose(allowed, evidence.held_out_likelihood(search.reference))
+    reason += "" if kinds is None else " Only rankers that the engine can hold were compared."
+    if chosen == "trees":
+        raw = search.trees("raw clicks")
+    else:
+        blend = _mix(raw_linear, raw_networks, 0.5)
+        scorer, held_out = {"networks": raw_networks, "blend": blend}.get(chosen, raw_linear)
+        raw = search.candidate("raw clicks", held_out, partial(scorer.model, "click"), scale=True)
+    return Candidates(found, chosen, reason, weight, error, best, raw)
 
 
 class _Search:
-    """Trains the candidates one after the other."""
+    """Trains rankers on all of the log, and on the parts from which held-out values are predicted.
 
-    def __init__(
-        self, evidence: Evidence, seed: int, tell: Callable[[str], None], methods: Mapping[str, Train]
-    ) -> None:
-        self.evidence, self.seed, self.tell, self.methods = evidence, seed, tell, methods
-        self.x, self.query = evidence.features, evidence.query
-        self.offset = np.log(evidence.exposure)
+    Attributes:
+        evidence: What rankers learn from.
+        seed: Random seed.
+        reference: What the engine knows beyond the features: a fixed part when rankers are compared, [pairs].
+    """
 
-    def run(self, kinds: Container[str] | None) -> Candidates:
-        evidence = self.evidence
-        self.tell("imitation of the engine")
-        linear_e = self._imitate(self._linear_engine)
-        weight, error = self._weight(linear_e)
-        known = weight * evidence.engine
-        self.tell("networks that imitate the engine")
-        network_e = self._imitate(self._network_engine, beside=linear_e)
-        best = max((linear_e, network_e), key=lambda each: each.explained)
-        reference = known - weight / best.attenuation * best.held_out
-        self.tell("linear ranker")
-        prior = MOSTLY_CORRECTED if evidence.queries >= MANY_QUERIES else UNIFORM
-        raw_linear = self._raw_linear(reference)
-        corrected = self._linear(known - weight / linear_e.attenuation * linear_e.held_out)
-        linear = self._average(corrected, raw_linear, reference, prior)
-        self.tell("networks")
-        raw_networks = self._raw_networks(reference)
-        corrected = _sum(self._networks(network_e, self.offset + known, evidence.clicks), network_e, weight)
-        networks = self._average(corrected, raw_networks, reference, prior)
-        found = {
-            name: self._candidate(name, held_out, reference, scorer.model)
-            for name, (scorer, held_out) in (
-                ("linear", linear),
-                ("blend", self._average(linear, networks, reference)),
-                ("networks", networks),
-            )
-        }
-        self.tell("trees")
-        found["trees"] = self._trees(reference)
-        if not evidence.holds_out_documents:
-            for name, train in self.methods.items():
-                self.tell(name)
-                found[name] = self._method(name, train, reference)
-        imitate = partial(best.scorer.model, "imitation")
-        found["imitation"] = self._candidate("imitation", best.held_out, reference, imitate, scale=True)
-        allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
-        chosen, reason = _choose(allowed, evidence.held_out_likelihood(reference))
-        reason += "" if kinds is None else " Only rankers that the engine can hold were compared."
-        simple = self._raw_candidate(chosen, reference, raw_linear, raw_networks)
-        return Candidates(found, chosen, reason, weight, error, best, simple)
+    def __init__(self, evidence: Evidence, seed: int) -> None:
+        self.evidence, self.seed = evidence, seed
+        self.x, self.query, self.offset = evidence.features, evidence.query, np.log(evidence.exposure)
+        self.reference = np.zeros(len(evidence))
+        scale = RAW_STRENGTH / (evidence.impressions + RAW_STRENGTH)
+        self.raw = evidence.raw_clicks * scale, np.log(evidence.impressions * scale)  # without any correction
 
-    def _candidate(
-        self, name: str, held_out: Float64, reference: Float64, make: Callable[[], Model], *, scale: bool = False
-    ) -> Candidate:
-        factor = self._scale(held_out, reference) if scale else 1.0
-        likelihood = self.evidence.held_out_likelihood(factor * held_out + reference)
-        return Candidate(name, held_out, likelihood, make)
+    def candidate(self, name: str, held_out: Float64, make: Callable[[], Model], *, scale: bool = False) -> Candidate:
+        factor = self._scale(held_out) if scale else 1.0
+        return Candidate(name, held_out, self.evidence.held_out_likelihood(factor * held_out + self.reference), make)
 
-    def _average(
-        self, one: tuple[Scorer, Float64], other: tuple[Scorer, Float64], reference: Float64, prior: Float64 = UNIFORM
-    ) -> tuple[Scorer, Float64]:
+    def average(self, one: Part, other: Part, prior: Float64 = UNIFORM) -> Part:
         """Return the weighted average of two functions, and its held-out values.
 
         The weight is its posterior mean given the clicks of held-out queries: the better one counts alone if the log is
@@ -214,25 +220,24 @@ class _Search:
         Args:
             one: First function, and its held-out values.
             other: Second function, and its held-out values.
-            reference: What the engine knows beyond the features.
             prior: Density of the share of the second function at `SHARES`.
         """
-        values = np.array(
-            [
-                self.evidence.held_out_likelihood((1 - share) * one[1] + share * other[1] + reference).sum()
-                for share in SHARES
-            ]
-        )
+        mixed = ((1 - share) * one[1] + share * other[1] + self.reference for share in SHARES)
+        values = np.array([self.evidence.held_out_likelihood(each).sum() for each in mixed])
         likely = prior * np.exp(values - values.max())
-        share = float(likely @ SHARES / likely.sum())
-        return _mean([one, other], [1 - share, share])
+        return _mix(one, other, float(likely @ SHARES / likely.sum()))
 
-    def _scale(self, scores: Float64, reference: Float64) -> float:
+    def scaled(self, part: Part) -> Part:
+        """Return a function in the units of log click rates."""
+        factor = self._scale(part[1])
+        return part[0].times(factor), factor * part[1]
+
+    def _scale(self, scores: Float64) -> float:
         """Return the factor under which scores that are not log click rates predict clicks best."""
         spread = max(float(np.std(scores)), 1e-9)
 
         def misfit(factor: float) -> float:
-            return -float(self.evidence.held_out_likelihood(factor / spread * scores + reference).sum())
+            return -float(self.evidence.held_out_likelihood(factor / spread * scores + self.reference).sum())
 
         return float(minimize_scalar(misfit, bounds=(0.0, 5.0), method="bounded", options={"xatol": 0.01}).x) / spread
 
@@ -242,14 +247,27 @@ class _Search:
         parts = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)]
         return [(own, rest) for own, rest in parts if len(own) and len(rest)]
 
-    def _linear_engine(self, own: Int64, _: int) -> Scorer:
-        return Scorer(linear_engine(self.x[own], self.evidence.engine[own], self.query[own], ridge=ENGINE_RIDGE))
+    def linear_engine(self) -> tuple[Imitation, float, float]:
+        """Return the linear imitation of the engine, rho and its standard error.
 
-    def _network_engine(self, own: Int64, seed: int) -> Scorer:
+        The penalty of rho's regression is weak: with a strong one, what the features no longer explain would be in rho.
+        """
+        score = self.evidence.engine
+
+        def fit(own: Int64, _: int) -> Scorer:
+            return Scorer(linear_engine(self.x[own], score[own], self.query[own], ridge=ENGINE_RIDGE))
+
+        imitation = self.imitate(fit)
+        columns = np.column_stack([self.x, imitation.held_out, score])
+        penalty = np.append(np.full(self.x.shape[1], WEAK_RIDGE), [FREE, FREE])
+        weight, error = self.evidence.last_coefficient(columns, penalty)
+        return imitation, max(weight, 0.0), error
+
+    def network_engine(self, own: Int64, seed: int) -> Scorer:
         made = network_engine(self.x[own], self.evidence.engine[own], self.query[own], seed=seed)
-        return _one(made, self.x.shape[1])
+        return Scorer(np.zeros(self.x.shape[1]), ((1.0, made),))
 
-    def _imitate(self, fit: Callable[[Int64, int], Scorer], beside: Imitation | None = None) -> Imitation:
+    def imitate(self, fit: Callable[[Int64, int], Scorer], beside: Imitation | None = None) -> Imitation:
         """Return an imitation of the engine with held-out scores; the average with another one if that is given."""
         evidence, members, predicted = self.evidence, [], np.zeros(len(self.evidence))
         for number, (own, rest) in enumerate(self.folds()):
@@ -270,45 +288,18 @@ class _Search:
         theta = attenuation(explained, evidence.shown_share or SHOWN_SHARE)
         return Imitation(scorer.times(slope), slope * predicted, explained, theta)
 
-    def _weight(self, imitation: Imitation) -> tuple[float, float]:
-        """Return rho and its standard error.
-
-        The penalty is weak: with a strong one, what the features no longer explain would be in rho.
-        """
-        both = np.column_stack([self.x, imitation.held_out, self.evidence.engine])
-        penalty = np.append(np.full(self.x.shape[1], WEAK_RIDGE), [FREE, FREE])
-        found = linear_clicks(both, self.evidence.clicks, self.offset, self.query, ridge=penalty)
-        return max(float(found[-1]), 0.0), self._weight_error(both, found, penalty)
-
-    def _weight_error(self, both: Float64, found: Float64, penalty: Float64) -> float:
-        """Return the standard error of rho, clustered by query."""
-        evidence = self.evidence
-        logits = both @ found + self.offset
-        top = np.full(evidence.queries, -np.inf)
-        np.maximum.at(top, self.query, logits)
-        each = np.exp(logits - top[self.query])
-        share = each / evidence.by_query(each)[self.query]
-        total = evidence.by_query(evidence.clicks)[self.query]
-        mean, scores = np.zeros((2, evidence.queries, both.shape[1]))
-        np.add.at(mean, self.query, both * share[:, None])
-        own = both - mean[self.query]
-        hessian = (own * (total * share)[:, None]).T @ own + np.diag(penalty)
-        np.add.at(scores, self.query, own * (evidence.clicks - total * share)[:, None])
-        inverse = np.linalg.pinv(hessian, hermitian=True)
-        return float(np.sqrt(max((inverse @ (scores.T @ scores) @ inverse)[-1, -1], 0.0)))
-
-    def _linear(self, known: Float64) -> tuple[Scorer, Float64]:
+    def linear(self, known: Float64) -> Part:
         """Return the linear ranker, given what the engine knows, and its held-out values.
 
         Its penalty is the strongest one that is not clearly worse than the best on held-out queries: it carries
         further from the shown documents.
         """
-        found = [self._ridge(ridge, self.offset + known, self.evidence.clicks) for ridge in RIDGES]
+        found = [self.ridge(ridge, self.offset + known, self.evidence.clicks) for ridge in RIDGES]
         values = [self.evidence.held_out_likelihood(held_out + known) for _, held_out in found]
         best = max(values, key=lambda each: float(each.sum()))
         return [part for part, value in zip(found, values, strict=True) if not clearly_better(best, value)][-1]
 
-    def _ridge(self, ridge: float, offset: Float64, clicks: Float64) -> tuple[Scorer, Float64]:
+    def ridge(self, ridge: float, offset: Float64, clicks: Float64) -> Part:
         """Return the linear function under one penalty, and its held-out values."""
         scores, penalty = np.zeros(len(self.evidence)), np.full(self.x.shape[1], ridge)
         found = linear_clicks(self.x, clicks, offset, self.query, ridge=penalty)
@@ -318,12 +309,21 @@ class _Search:
             )
         return Scorer(found), scores
 
-    def _raw_counts(self) -> tuple[Float64, Float64]:
-        """Return clicks and the log of impressions, without any correction."""
-        scale = RAW_STRENGTH / (self.evidence.impressions + RAW_STRENGTH)
-        return self.evidence.raw_clicks * scale, np.log(self.evidence.impressions * scale)
+    def prior(self) -> Part:
+        """Return a linear function of the log-odds of the prior relevance in the model of the log.
 
-    def _networks(self, imitation: Imitation | None, offset: Float64, clicks: Float64) -> tuple[Scorer, Float64]:
+        The prior depends on features and first-shown position, and has few parameters: on a few documents it is steady.
+        """
+        target, scores = logit(np.clip(self.evidence.prior, 0.01, 0.99)), np.zeros(len(self.evidence))
+
+        def fit(own: Int64) -> Float64:
+            return linear_engine(self.x[own], target[own], self.query[own], ridge=ENGINE_RIDGE)
+
+        for own, rest in self.folds():
+            scores[rest] = self.x[rest] @ fit(own)
+        return Scorer(fit(np.arange(len(self.x)))), scores
+
+    def networks(self, imitation: Imitation | None, offset: Float64, clicks: Float64) -> Part:
         """Return w as the average of networks plus a multiple of the imitation, and its held-out values."""
         x, query, columns, scores = self.x, self.query, self.x.shape[1], np.zeros(len(self.evidence))
         engine = np.zeros(len(x)) if imitation is None else imitation.held_out
@@ -334,7 +334,7 @@ class _Search:
                 only, free = engine[own][:, None], np.array([FREE])
                 share = float(linear_clicks(only, clicks[own], offset[own], query[own], ridge=free)[0])
             made = network_clicks(x[own], clicks[own], offset[own] + share * engine[own], query[own], seed=seed)
-            return _one(made, columns), share
+            return Scorer(np.zeros(columns), ((1.0, made),)), share
 
         members = []
         for number, (own, rest) in enumerate(self.folds()):
@@ -347,21 +347,20 @@ class _Search:
             scorer = scorer.plus(imitation.scorer, float(np.mean([share for _, share in members])))
         return scorer, scores
 
-    def _trees(self, reference: Float64, *, raw: bool = False) -> Candidate:
-        """Return trees; the engine's own knowledge is in their offset."""
-        scores, columns = np.zeros(len(self.evidence)), self.x.shape[1]
-        clicks, offset = self._raw_counts() if raw else (self.evidence.clicks, self.offset + reference)
+    def trees(self, name: str) -> Candidate:
+        """Return trees, trained on raw clicks if that is the name; the engine's own knowledge is in their offset."""
+        scores, columns, is_raw = np.zeros(len(self.evidence)), self.x.shape[1], name == "raw clicks"
+        clicks, offset = self.raw if is_raw else (self.evidence.clicks, self.offset + self.reference)
 
         def fit(own: Int64) -> Any:
             return tree_clicks(self.x[own], clicks[own], offset[own], self.query[own], seed=self.seed)
 
         for own, rest in self.folds():
             scores[rest] = fit(own)(self.x[rest].astype(np.float32), threads=1)
-        everything = np.arange(len(self.evidence))
-        name, method = ("raw clicks", "click") if raw else ("trees", "log_model")
-        return self._candidate(name, scores, reference, lambda: tree_model(fit(everything), columns, method))
+        method = "click" if is_raw else "log_model"
+        return self.candidate(name, scores, lambda: tree_model(fit(np.arange(len(self.x))), columns, method))
 
-    def _method(self, name: str, train: Train, reference: Float64) -> Candidate:
+    def method(self, name: str, train: Train) -> Candidate:
         """Return a method of the registry, trained without each part of the queries in turn."""
         evidence, scores = self.evidence, np.zeros(len(self.evidence))
         owner = evidence.lists.list_of[evidence.rows]
@@ -369,50 +368,12 @@ class _Search:
             held_out = np.zeros(len(evidence.lists), dtype=np.bool_)
             held_out[owner[rest]] = True
             scores[rest] = train(held_out).score(evidence.lists)[evidence.rows[rest]]
-        return self._candidate(name, scores, reference, lambda: train(None), scale=True)
-
-    def _raw_networks(self, reference: Float64) -> tuple[Scorer, Float64]:
-        """Return networks trained on raw clicks, in the units of log click rates, and their held-out values."""
-        clicks, offset = self._raw_counts()
-        return self._scaled(self._networks(None, offset, clicks), reference)
-
-    def _raw_linear(self, reference: Float64) -> tuple[Scorer, Float64]:
-        """Return a linear ranker trained on raw clicks, in the same units, and its held-out values."""
-        clicks, offset = self._raw_counts()
-        return self._scaled(self._ridge(RIDGES[0], offset, clicks), reference)
-
-    def _scaled(self, part: tuple[Scorer, Float64], reference: Float64) -> tuple[Scorer, Float64]:
-        factor = self._scale(part[1], reference)
-        return part[0].times(factor), factor * part[1]
-
-    def _raw_candidate(
-        self, chosen: str, reference: Float64, linear: tuple[Scorer, Float64], networks: tuple[Scorer, Float64]
-    ) -> Candidate:
-        """Return the ranker of the chosen kind, trained on raw clicks."""
-        if chosen == "trees":
-            return self._trees(reference, raw=True)
-        kinds = {"networks": [networks], "blend": [linear, networks]}
-        scorer, held_out = _mean(kinds.get(chosen, [linear]))
-        return self._candidate("raw clicks", held_out, reference, partial(scorer.model, "click"), scale=True)
+        return self.candidate(name, scores, lambda: train(None), scale=True)
 
 
-def _one(network: Network, columns: int) -> Scorer:
-    return Scorer(np.zeros(columns), ((1.0, network),))
-
-
-def _sum(part: tuple[Scorer, Float64], imitation: Imitation, weight: float) -> tuple[Scorer, Float64]:
-    """Return w + rho / theta e, and its held-out values."""
-    share = weight / imitation.attenuation
-    return part[0].plus(imitation.scorer, share), part[1] + share * imitation.held_out
-
-
-def _mean(parts: Sequence[tuple[Scorer, Float64]], weights: Sequence[float] | None = None) -> tuple[Scorer, Float64]:
-    """Return the weighted average of functions, and its held-out values."""
-    shares = [1 / len(parts)] * len(parts) if weights is None else list(weights)
-    scorer, held_out = parts[0][0].times(shares[0]), shares[0] * parts[0][1]
-    for (other, scores), share in zip(parts[1:], shares[1:], strict=True):
-        scorer, held_out = scorer.plus(other, share), held_out + share * scores
-    return scorer, held_out
+def _mix(one: Part, other: Part, share: float) -> Part:
+    """Return the average of two functions in which the second one has this share, and its held-out values."""
+    return one[0].times(1 - share).plus(other[0], share), (1 - share) * one[1] + share * other[1]
 
 
 def summary_of(name: str) -> str:
@@ -463,23 +424,16 @@ def method_candidates(clicks: Clicks, lists: Lists, model: LogModel, *, seed: in
 
     LBD and InfoRank learn an observation that depends on the document. Their ranker is linear: away from the shown
     documents it is steadier than InfoRank's attention (nDCG .71 to .79 against .59 to .73 in five simulated worlds).
-
-    Args:
-        clicks: The log.
-        lists: Its documents with normalised features.
-        model: The fitted model of the log.
-        seed: Random seed.
     """
     found = {bias for test, bias in FINDINGS.items() if test in model.tests and model.tests[test].verdict == "present"}
     if not found:
         return {}
     log = replace(clicks, lists=lists).merge()
     methods = {name: resolve(METHODS, name, path="method") for name in METHODS}
-    fitting = {name: cls for name, cls in methods.items() if found & set(cls.corrects)}
     return {
         name: partial(_train_method, cls, log, seed)
-        for name, cls in fitting.items()
-        if not getattr(cls, "published", False)
+        for name, cls in methods.items()
+        if found & set(cls.corrects) and not getattr(cls, "published", False)
     }
 
 

@@ -22,7 +22,6 @@ from clickprism.auto.learners import FEW_QUERIES, Evidence
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import Kind, Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
-from clickprism.debias.anchor import linear_clicks
 from clickprism.log_model.model import LogModel
 from clickprism.types import Float64, Lists
 
@@ -137,16 +136,7 @@ def engine_slope(evidence: Evidence) -> tuple[float, float]:
 
     It is the slope of the log click rate, corrected for position, by minus the log of the first-shown position.
     """
-    x, offset = evidence.engine[:, None], np.log(evidence.exposure)
-    slope = float(linear_clicks(x, evidence.clicks, offset, evidence.query, ridge=np.array([1e-6]))[0])
-    weight = np.exp(slope * evidence.engine + offset - offset.max())
-    share = weight / np.maximum(evidence.by_query(weight), 1e-300)[evidence.query]
-    total = evidence.by_query(evidence.clicks)[evidence.query]
-    own = evidence.engine - evidence.by_query(share * evidence.engine)[evidence.query]
-    curvature = float((total * share * own**2).sum())
-    scores = evidence.by_query((evidence.clicks - total * share) * own)
-    # with few queries the spread over queries is itself uncertain: not below the error of independent clicks
-    return slope, float(np.sqrt(max((scores**2).sum(), curvature))) / max(curvature, 1e-12)
+    return evidence.last_coefficient(evidence.engine[:, None], np.array([1e-6]))
 
 
 def _checked_curve(logged: Logged, model: LogModel, lists: Lists, seed: int) -> tuple[Check, LogModel, Evidence]:

@@ -1,27 +1,17 @@
 """What a log says about relevance, prepared for rankers: corrected clicks, and how the engine ranks.
 
-The log of a good engine has two traps. Position bias is the first: the fitted model of the log (`LogModel`) gives the
-exposure E_d of each pair, its impressions corrected for position. Selection is the second: a document with poor
-features is in the log only if the engine knew something in its favour that no feature shows. A ranker that learns from
-shown documents alone concludes that poor features are good, and puts documents first that the engine never shows.
-
-Both are repaired by keeping the engine's score s_d in the model of the clicks (a control function):
+The log of a good engine has two traps. The model of the log (`LogModel`) repairs position bias: it gives the exposure
+E_d of each pair. Selection is the other: a document with poor features was shown only because the engine knew something
+in its favour that no feature shows, so among shown documents poor features seem good. It is repaired by keeping the
+engine's score s_d in the model of the clicks (a control function):
 
     log E[clicks of d]  =  log E_d + w(x_d) + rho s_d + effect of the query
     s_d                 =  e(x_d) + what the engine knows beyond the features
     score of a ranker   =  w(x) + (rho / theta) e(x)
 
 s_d is minus the log of the position at which d was first shown. w is what clicks say about documents that the engine
-ranks alike, e imitates the engine, and rho is how much relevance the engine's order carries: 0 if the engine ranks at
-random. Given x and s, being shown says nothing more about relevance, so w and rho are not biased by selection. Only e
-is: positions of shown documents differ less than those of all candidates. With normally distributed scores a
-regression on the shown documents finds theta e, with
-
-    theta = v + (1 - v) R^2            (Goldberger 1981)
-
-where R^2 is its share of explained variance, and v the variance of s among shown documents relative to that among all
-candidates. v depends little on the share of candidates that is shown, which is assumed if the log does not name the
-others.
+ranks alike, e imitates the engine, and rho is how much relevance the engine's order carries. A regression on the shown
+documents finds theta e, theta = v + (1 - v) R^2 (Goldberger 1981, `attenuation`). docs/research/choice.md explains it.
 """
 
 from __future__ import annotations
@@ -32,12 +22,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from clickprism.data.logged import Logged
-from clickprism.debias.anchor import LEAST_UNSHOWN, centred
+from clickprism.debias.anchor import LEAST_UNSHOWN, centred, linear_clicks
 from clickprism.log_model.counts import first_positions, placed_by_engine
 from clickprism.log_model.model import LogModel
-from clickprism.types import Bool, Float32, Float64, Int64, Lists
+from clickprism.types import Bool, Float32, Float64, Int64, Lists, slices
 
 if TYPE_CHECKING:
     import torch
@@ -73,6 +64,7 @@ class Evidence:
         clicks: Clicks of each pair; those of pairs with much evidence are scaled down with their exposure, [pairs].
         exposure: Impressions of each pair in units of the first position, scaled likewise, [pairs].
         engine: Score of the engine, minus the log of the first-shown position, centred within queries, [pairs].
+        prior: Relevance of each pair before its clicks, by the model of the log, [pairs].
         impressions: Impressions of each pair, not scaled, [pairs].
         raw_clicks: Clicks of each pair, not scaled, [pairs].
         unshown: Rows of candidates that the log names and that were never shown, [documents].
@@ -85,6 +77,7 @@ class Evidence:
     clicks: Float64
     exposure: Float64
     engine: Float64
+    prior: Float64
     impressions: Float64
     raw_clicks: Float64
     unshown: Int64
@@ -95,14 +88,7 @@ class Evidence:
 
     @classmethod
     def of(cls, logged: Logged, model: LogModel, lists: Lists, *, seed: int = 0) -> Evidence:
-        """Return the evidence of a log.
-
-        Args:
-            logged: The log.
-            model: Its fitted model.
-            lists: The documents of the log with normalised features.
-            seed: Random seed of the folds.
-        """
+        """Return the evidence of a log, over its documents with normalised features."""
         found, rng = model.relevance, np.random.default_rng([seed, 51])
         query = np.unique(lists.list_of[found.rows], return_inverse=True)[1].astype(np.int64)
         queries = int(query.max(initial=-1)) + 1
@@ -126,6 +112,7 @@ class Evidence:
             clicks=clicks * scale * click_value,
             exposure=np.maximum(found.weight * scale, 1e-9),
             engine=_engine_scores(logged, found.rows, query),
+            prior=found.prior,
             impressions=found.impressions,
             raw_clicks=found.clicks * click_value,
             unshown=np.flatnonzero(~shown & searched[lists.list_of]).astype(np.int64),
@@ -164,12 +151,7 @@ class Evidence:
     def log_likelihood(self, scores: Float64, used: Bool | None = None) -> Float64:
         """Return the log-likelihood of the clicks of each query if scores are log click rates, [queries].
 
-        sum of c_d log(E_d exp(f_d) / sum of E exp(f) over the query): given how often a query was clicked in all, its
-        clicks fall on its documents in these proportions.
-
-        Args:
-            scores: f of each pair, [pairs].
-            used: Pairs that count; by default all.
+        sum of c_d log(E_d exp(f_d) / sum of E exp(f) over the query), over the pairs that are used, by default all.
         """
         kept = np.ones(len(self), dtype=np.bool_) if used is None else used
         logits = np.where(kept, scores + np.log(self.exposure), -np.inf)
@@ -186,6 +168,29 @@ class Evidence:
             return self.log_likelihood(scores)
         parts = [self.log_likelihood(scores, self.fold == number) for number in range(FOLDS)]
         return np.asarray(np.sum(parts, axis=0))
+
+    def last_coefficient(self, columns: Float64, ridge: Float64) -> tuple[float, float]:
+        """Return the coefficient of the last column in the log click rate, and its standard error, over queries.
+
+        Args:
+            columns: [pairs, columns].
+            ridge: Penalty of each coefficient, [columns].
+        """
+        offset = np.log(self.exposure)
+        found = linear_clicks(columns, self.clicks, offset, self.query, ridge=ridge)
+        logits = columns @ found + offset
+        each = np.exp(logits - logits.max())
+        share = each / np.maximum(self.by_query(each), 1e-300)[self.query]
+        total = self.by_query(self.clicks)[self.query]
+        mean, scores = np.zeros((2, self.queries, columns.shape[1]))
+        np.add.at(mean, self.query, columns * share[:, None])
+        own = columns - mean[self.query]
+        independent = (own * (total * share)[:, None]).T @ own
+        np.add.at(scores, self.query, own * (self.clicks - total * share)[:, None])
+        inverse = np.linalg.pinv(independent + np.diag(ridge), hermitian=True)
+        # with few queries the spread over queries is itself uncertain: not below the error of independent clicks
+        variance = max((inverse @ each @ inverse)[-1, -1] for each in (scores.T @ scores, independent))
+        return float(found[-1]), float(np.sqrt(max(variance, 0.0)))
 
 
 def _engine_scores(logged: Logged, rows: Int64, query: Int64) -> Float64:
@@ -235,8 +240,7 @@ class Scorer:
     def model(self, method: str = "log_model") -> Model:
         """Return the function as a ranker: linear, or one network whose weights between members are 0.
 
-        Args:
-            method: What trained it, for the model card: "log_model", "click" or "imitation".
+        `method` is what trained it, for the model card: "log_model", "click" or "imitation".
         """
         import torch
 
@@ -267,7 +271,7 @@ class Scorer:
         arrays = (
             np.concatenate([part[0] for _, part in parts]),
             np.concatenate([part[1] for _, part in parts]),
-            _diagonal([part[2] for _, part in parts]),
+            block_diag(*(part[2] for _, part in parts)),
             np.concatenate([part[3] for _, part in parts]),
             np.concatenate([weight * part[4] for weight, part in parts], axis=1),
             np.sum([weight * part[5] for weight, part in parts], axis=0),
@@ -323,7 +327,7 @@ def _train(
     query: Int64,
     loss: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor],
     *,
-    hidden: tuple[int, ...],
+    hidden: tuple[int, int],
     seed: int,
 ) -> Network:
     """Train a network of two hidden layers until the loss of held-out queries stops falling."""
@@ -332,45 +336,34 @@ def _train(
     rng = np.random.default_rng([seed, 53])
     query = np.unique(query, return_inverse=True)[1].astype(np.int64)
     size = int(query.max(initial=-1)) + 1
-    starts = np.append(np.searchsorted(query, np.arange(size)), len(query))
+    starts = np.append(np.searchsorted(query, np.arange(size)), len(query)).astype(np.int64)
     order = rng.permutation(size)
     few = max(1, round(HELD_OUT * size))
     held, kept = (order[:few], order[few:]) if size > 2 else (order, order)
     x = torch.from_numpy(features.astype(np.float32))
-    generator = torch.Generator().manual_seed(seed)
-    layers: list[torch.nn.Module] = []
-    width = features.shape[1]
-    for units in hidden:
-        layers += [torch.nn.Linear(width, units), torch.nn.ReLU()]
-        width = units
-    network = torch.nn.Sequential(*layers, torch.nn.Linear(width, 1))
-    for parameter in network.parameters():
-        bound = 1 / np.sqrt(parameter.shape[-1] if parameter.ndim > 1 else parameter.shape[0])
-        torch.nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    first, second = hidden
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = torch.nn.Sequential(
+            torch.nn.Linear(features.shape[1], first), torch.nn.ReLU(),
+            torch.nn.Linear(first, second), torch.nn.ReLU(), torch.nn.Linear(second, 1),
+        )  # fmt: skip
     optimiser = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
 
-    def part(queries: Int64) -> tuple[torch.Tensor, torch.Tensor, int]:
-        own = np.sort(queries)
-        rows = np.concatenate([np.arange(starts[each], starts[each + 1]) for each in own])
-        group = np.repeat(np.arange(len(own)), np.diff(starts)[own])
-        return torch.from_numpy(rows), torch.from_numpy(group), len(own)
-
-    def value(given: tuple[torch.Tensor, torch.Tensor, int]) -> torch.Tensor:
-        at, group, groups = given
-        return loss(network(x[at]).squeeze(-1), at, group, groups)
+    def value(queries: Int64) -> torch.Tensor:
+        rows, ends = slices(starts, queries)
+        at, group = torch.from_numpy(rows), torch.from_numpy(np.repeat(np.arange(len(queries)), np.diff(ends)))
+        return loss(network(x[at]).squeeze(-1), at, group, len(queries))
 
     parts = max(1, round(len(query) / BATCH))
-    validation, best, state, waited = part(held), float("inf"), network.state_dict(), 0
-    batches = [part(kept)] if parts == 1 else []
+    best, state, waited = float("inf"), network.state_dict(), 0
     for _ in range(max(EPOCHS // parts, 10)):
-        if parts > 1:
-            batches = [part(each) for each in np.array_split(rng.permutation(kept), parts)]
-        for batch in batches:
+        for batch in np.array_split(rng.permutation(kept), parts):
             optimiser.zero_grad()
             value(batch).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         with torch.no_grad():
-            now = float(value(validation))
+            now = float(value(held))
         if now < best - 1e-6:
             best, waited = now, 0
             state = {name: each.clone() for name, each in network.state_dict().items()}
@@ -422,13 +415,3 @@ def tree_model(trees: Trees, columns: int, method: str = "log_model") -> Model:
 
     ranker: Any = LambdaMART(**TREES)  # type: ignore[arg-type]
     return Model(ranker, trees, features=columns, method={"name": method})
-
-
-def _diagonal(blocks: Sequence[Float32]) -> Float32:
-    """Return one matrix with these blocks along its diagonal, and 0 elsewhere."""
-    made = np.zeros((sum(len(each) for each in blocks), sum(each.shape[1] for each in blocks)), dtype=np.float32)
-    row = column = 0
-    for each in blocks:
-        made[row : row + len(each), column : column + each.shape[1]] = each
-        row, column = row + len(each), column + each.shape[1]
-    return made

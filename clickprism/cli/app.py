@@ -1,8 +1,8 @@
-"""The tree of commands, and how each is found, configured and run.
+"""The commands, and how each is found, configured and run.
 
-`TREE` is the only list of commands. The module of a command is imported only when the command is called, so that
+`COMMANDS` is the only list of commands. The module of a command is imported only when the command is called, so that
 `clickprism --help` is quick. A command is a function: its positional parameters are data, its keyword parameters
-marked `FLAT` are settings classes whose fields are the options, and its docstring is the help.
+marked `Flat` are settings classes whose fields are the options, and its docstring is the help.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import is_dataclass
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 from cyclopts import (
     App,
@@ -58,120 +58,77 @@ def shown_default(value: Any) -> str | None:
 NESTED = 1  # the help shows nested settings below the other options
 STYLE = Parameter(negative=(), show_default=shown_default)  # flags are off by default and need no `--no-flag`
 
-Tree: TypeAlias = Mapping[str, tuple[str, "str | Tree"]]
-TREE: Tree = {
-    "demo": ("See everything work on a simulated raw log, in one or two minutes.", "experiment:demo"),
-    "auto": ("Train, check and bundle a ranker from a click log alone.", "auto:auto"),
-    "diagnose": ("Report which biases a click log contains.", "auto:diagnose"),
-    "train": ("Train one ranker on clicks.", "experiment:train"),
-    "serve": ("Serve a bundle over HTTP.", "model:serve"),
-    "init": ("Create a project: look at a log and write clickprism.toml.", "project:init"),
-    "run": ("Bring a project up to date: ingest, train, compare and publish what is new.", "project:run"),
-    "status": ("Show what a project contains, which ranker serves, and what needs attention.", "project:status"),
-    "evaluate": (
-        "Measure rankers, on judged lists or from clicks.",
-        {
-            "judged": ("Measure one or several models on judged lists.", "evaluate:judged"),
-            "counterfactual": (
-                "Estimate from a click log how many clicks a ranker would get.",
-                "evaluate:counterfactual",
-            ),
-            "interleaving": ("Compare two rankers by the clicks on their interleaved lists.", "evaluate:interleaving"),
-            "buckets": (
-                "Compare rankers by the clicks on searches that show one of them (A/B test).",
-                "evaluate:buckets",
-            ),
-        },
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "demo": ("experiment:demo", "See everything work on a simulated raw log, in one or two minutes."),
+    "auto": ("auto:auto", "Train, check and bundle a ranker from a click log alone."),
+    "diagnose": ("auto:diagnose", "Report which biases a click log contains."),
+    "train": ("experiment:train", "Train one ranker on clicks."),
+    "serve": ("model:serve", "Serve a bundle over HTTP."),
+    "init": ("project:init", "Create a project: look at a log and write clickprism.toml."),
+    "run": ("project:run", "Bring a project up to date: ingest, train, compare and publish what is new."),
+    "status": ("project:status", "Show what a project contains, which ranker serves, and what needs attention."),
+    "evaluate": ("", "Measure rankers, on judged lists or from clicks."),
+    "evaluate judged": ("evaluate:judged", "Measure one or several models on judged lists."),
+    "evaluate counterfactual": (
+        "evaluate:counterfactual",
+        "Estimate from a click log how many clicks a ranker would get.",
     ),
-    "log": (
-        "Load and maintain click logs.",
-        {
-            "ingest": ("Add raw events to a click log.", "log:ingest"),
-            "sessions": ("Build the ranked lists with clicks of a log.", "log:sessions"),
-            "features": ("Compute click features over a day, a week and a month.", "log:features"),
-            "quarantine": ("Show the rows that ingest rejected, with the reason.", "log:quarantine"),
-            "compact": ("Merge the small files of a log, and delete old data.", "log:compact"),
-            "forget": ("Erase users from a log.", "log:forget"),
-            "simulate": ("Write the raw log of a simulated search engine.", "log:simulate"),
-            "info": ("Describe what a log contains.", "log:info"),
-        },
+    "evaluate interleaving": ("evaluate:interleaving", "Compare two rankers by the clicks on their interleaved lists."),
+    "evaluate buckets": (
+        "evaluate:buckets",
+        "Compare rankers by the clicks on searches that show one of them (A/B test).",
     ),
-    "bias": (
-        "Estimate how users observe results.",
-        {
-            "position": ("Estimate how often each position is observed.", "bias:position"),
-            "trust": ("Estimate trust bias: clicks on results because the engine ranks them high.", "bias:trust"),
-            "examination": ("Fit a model of which documents were examined, from display times.", "bias:examination"),
-            "click-models": ("Fit click models to a log and compare them on held-out sessions.", "bias:click_models"),
-        },
+    "log": ("", "Load and maintain click logs."),
+    "log ingest": ("log:ingest", "Add raw events to a click log."),
+    "log sessions": ("log:sessions", "Build the ranked lists with clicks of a log."),
+    "log features": ("log:features", "Compute click features over a day, a week and a month."),
+    "log quarantine": ("log:quarantine", "Show the rows that ingest rejected, with the reason."),
+    "log compact": ("log:compact", "Merge the small files of a log, and delete old data."),
+    "log forget": ("log:forget", "Erase users from a log."),
+    "log simulate": ("log:simulate", "Write the raw log of a simulated search engine."),
+    "log info": ("log:info", "Describe what a log contains."),
+    "bias": ("", "Estimate how users observe results."),
+    "bias position": ("bias:position", "Estimate how often each position is observed."),
+    "bias trust": ("bias:trust", "Estimate trust bias: clicks on results because the engine ranks them high."),
+    "bias examination": ("bias:examination", "Fit a model of which documents were examined, from display times."),
+    "bias click-models": ("bias:click_models", "Fit click models to a log and compare them on held-out sessions."),
+    "relevance": ("", "Estimate the relevance of documents from clicks."),
+    "relevance estimate": ("relevance:estimate", "Estimate the relevance of each query-document pair, with intervals."),
+    "relevance impute": ("", "Predict relevance for pairs without clicks."),
+    "relevance impute fit": ("relevance:impute_fit", "Fit an imputation model."),
+    "relevance impute apply": ("relevance:impute_apply", "Predict relevance with a fitted imputation model."),
+    "relevance impute cross-fit": (
+        "relevance:impute_cross_fit",
+        "Predict relevance, each query by a model of the other queries.",
     ),
-    "relevance": (
-        "Estimate the relevance of documents from clicks.",
-        {
-            "estimate": ("Estimate the relevance of each query-document pair, with intervals.", "relevance:estimate"),
-            "impute": (
-                "Predict relevance for pairs without clicks.",
-                {
-                    "fit": ("Fit an imputation model.", "relevance:impute_fit"),
-                    "apply": ("Predict relevance with a fitted imputation model.", "relevance:impute_apply"),
-                    "cross-fit": (
-                        "Predict relevance, each query by a model of the other queries.",
-                        "relevance:impute_cross_fit",
-                    ),
-                },
-            ),
-            "approximate": (
-                "Approximate the estimates by a network that can run online.",
-                {
-                    "fit": ("Fit the approximation network.", "relevance:approximate_fit"),
-                    "apply": ("Predict estimates with a fitted network.", "relevance:approximate_apply"),
-                },
-            ),
-            "judgments": ("Turn estimates into a judgment list.", "relevance:judgments"),
-            "rank": ("Rank the documents of each query by their estimates.", "relevance:rank"),
-            "exploration": ("Measure what a randomised first result costs.", "relevance:exploration"),
-        },
-    ),
-    "model": (
-        "Bundle, check, export and deploy rankers.",
-        {
-            "bundle": ("Create a bundle from a trained ranker.", "model:bundle"),
-            "verify": ("Verify the files and scores of a bundle.", "model:verify"),
-            "score": ("Score documents with a bundle.", "model:score"),
-            "export": ("Export a bundle to another system's format.", "model:export"),
-            "promote": ("Make a bundle the current one of a deployment.", "model:promote"),
-            "rollout": (
-                "Release a bundle gradually, and take it back if users prefer the current one.",
-                "model:rollout",
-            ),
-            "rollback": ("Return a deployment to its previous bundle.", "model:rollback"),
-            "status": ("Show the current bundle of a deployment.", "model:status"),
-        },
-    ),
-    "store": (
-        "Publish click features for online serving.",
-        {
-            "publish": ("Publish the click features of a log to a store.", "model:publish"),
-            "info": ("Describe what a store contains.", "model:store_info"),
-        },
-    ),
-    "data": (
-        "Inspect and generate judged lists.",
-        {
-            "info": ("Describe files of judged lists.", "data:info"),
-            "check": ("Check the files of a public data set.", "data:check"),
-            "generate": ("Write the embedded data as LETOR files.", "data:generate"),
-        },
-    ),
-    "experiment": (
-        "Run experiments on simulated users.",
-        {
-            "compare": ("Compare methods over several seeds.", "experiment:compare"),
-            "simulate": ("Simulate users who click on judged lists.", "experiment:simulate"),
-            "feedback": ("Simulate a ranker that is retrained on its own clicks.", "experiment:feedback"),
-        },
-    ),
+    "relevance approximate": ("", "Approximate the estimates by a network that can run online."),
+    "relevance approximate fit": ("relevance:approximate_fit", "Fit the approximation network."),
+    "relevance approximate apply": ("relevance:approximate_apply", "Predict estimates with a fitted network."),
+    "relevance judgments": ("relevance:judgments", "Turn estimates into a judgment list."),
+    "relevance rank": ("relevance:rank", "Rank the documents of each query by their estimates."),
+    "relevance exploration": ("relevance:exploration", "Measure what a randomised first result costs."),
+    "model": ("", "Bundle, check, export and deploy rankers."),
+    "model bundle": ("model:bundle", "Create a bundle from a trained ranker."),
+    "model verify": ("model:verify", "Verify the files and scores of a bundle."),
+    "model score": ("model:score", "Score documents with a bundle."),
+    "model export": ("model:export", "Export a bundle to another system's format."),
+    "model promote": ("model:promote", "Make a bundle the current one of a deployment."),
+    "model rollout": ("model:rollout", "Release a bundle gradually, and take it back if users prefer the current one."),
+    "model rollback": ("model:rollback", "Return a deployment to its previous bundle."),
+    "model status": ("model:status", "Show the current bundle of a deployment."),
+    "store": ("", "Publish click features for online serving."),
+    "store publish": ("model:publish", "Publish the click features of a log to a store."),
+    "store info": ("model:store_info", "Describe what a store contains."),
+    "data": ("", "Inspect and generate judged lists."),
+    "data info": ("data:info", "Describe files of judged lists."),
+    "data check": ("data:check", "Check the files of a public data set."),
+    "data generate": ("data:generate", "Write the embedded data as LETOR files."),
+    "experiment": ("", "Run experiments on simulated users."),
+    "experiment compare": ("experiment:compare", "Compare methods over several seeds."),
+    "experiment simulate": ("experiment:simulate", "Simulate users who click on judged lists."),
+    "experiment feedback": ("experiment:feedback", "Simulate a ranker that is retrained on its own clicks."),
 }
+"""Every command and group: its function, as "module:function" of `clickprism.cli`, and its summary."""
 FIRST_STEPS = """\
 clickprism separates relevance from observation in click logs.
 
@@ -217,7 +174,7 @@ def _explain(error: BaseException, words: Sequence[str], given: Sequence[Argumen
     if isinstance(error, ModuleNotFoundError):
         error = missing_extra(error)
     if isinstance(error, CycloptsError):
-        meant = [] if addressed(words) else commands_named(words[0])
+        meant = [] if addressed(words) else [name for name in COMMANDS if name.endswith(f" {words[0]}")]
         if meant:
             names = " or ".join(f"clickprism {name}" for name in meant)
             return f"error: there is no command clickprism {words[0]}. Did you mean {names}?", WRONG_USE
@@ -274,23 +231,25 @@ def build_app(words: Sequence[str] | None = None, given: list[Argument] | None =
         suppress_keyboard_interrupt=False,
         config=lambda command, _commands, arguments: _configure(command, arguments, given),
     )
-    _add(app, TREE, None if words is None else addressed(words), ())
+    groups, wanted = {"": app}, None if words is None else " ".join(addressed(words))
+    for order, (path, (where, summary)) in enumerate(COMMANDS.items()):
+        group, _, name = path.rpartition(" ")
+        if where and wanted in (None, path):
+            child: App = Command(name=name, default_command=_function(where), sort_key=order, default_parameter=STYLE)
+        else:
+            child = groups[path] = App(name=name, help=summary, sort_key=order)
+        groups[group].command(child)
     return app
 
 
-def addressed(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the path of the command or group that the words start with.
+def addressed(words: Sequence[str]) -> list[str]:
+    """Return the words that name a command or a group.
 
     >>> addressed(["log", "ingest", "events.jsonl", "--into", "mylog"])
-    ('log', 'ingest')
+    ['log', 'ingest']
     """
-    path: tuple[str, ...] = ()
-    inner: str | Tree = TREE
-    for word in words:
-        if isinstance(inner, str) or word not in inner:
-            break
-        path, inner = (*path, word), inner[word][1]
-    return path
+    counts = range(min(len(words), 3), 0, -1)
+    return next((list(words[:count]) for count in counts if " ".join(words[:count]) in COMMANDS), [])
 
 
 def full_names(app: App, words: Sequence[str]) -> list[str]:
@@ -306,44 +265,9 @@ def full_names(app: App, words: Sequence[str]) -> list[str]:
     return [re.sub(rf"^({short})(?==|$)", r"\1.name", word) if short else word for word in words]
 
 
-def commands_named(name: str, tree: Tree = TREE, path: tuple[str, ...] = ()) -> list[str]:
-    """Return the commands of groups that have this name.
-
-    >>> commands_named("ingest"), commands_named("info")
-    (['log ingest'], ['log info', 'store info', 'data info'])
-    """
-    found = []
-    for word, (_, inner) in tree.items():
-        here = (*path, word)
-        if word == name and path:
-            found.append(" ".join(here))
-        if not isinstance(inner, str):
-            found += commands_named(name, inner, here)
-    return found
-
-
 def find(path: Sequence[str]) -> Callable[..., None]:
     """Return the function of one command."""
-    inner: str | Tree = TREE
-    for name in path:
-        if isinstance(inner, str):
-            break
-        inner = inner[name][1]
-    if not isinstance(inner, str):
-        raise KeyError(" ".join(path))
-    return _function(inner)
-
-
-def _add(app: App, tree: Tree, wanted: tuple[str, ...] | None, path: tuple[str, ...]) -> None:
-    for order, (name, (summary, inner)) in enumerate(tree.items()):
-        here = (*path, name)
-        if isinstance(inner, str) and wanted in (None, here):
-            app.command(Command(name=name, default_command=_function(inner), sort_key=order, default_parameter=STYLE))
-            continue
-        child = App(name=name, help=summary, sort_key=order)
-        app.command(child)
-        if not isinstance(inner, str):
-            _add(child, inner, wanted, here)
+    return _function(COMMANDS[" ".join(path)][0])
 
 
 def _function(where: str) -> Callable[..., None]:

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from clickprism._util.files import make_folder, write_file
+from clickprism._util.tables import to_json
 from clickprism.auto.run import AutoSettings
-from clickprism.cli.output import FLAT, Output, command_line, program
+from clickprism.cli.output import Flat, LogSource, Output, command_line, program
 from clickprism.data.click_table import TableSettings
+from clickprism.errors import UnsupportedError
 from clickprism.log.open_log import ReadSettings
 
 DIAGNOSIS, REPORT = "diagnosis.json", "report.html"
 
 
 def auto(
-    log: str,
+    log: LogSource,
     /,
     *,
     out: Path = Path("runs/auto"),
     grades: Path | None = None,
     engine: Annotated[str | None, Parameter(name="--for")] = None,
-    settings: Annotated[AutoSettings, FLAT],
-    reading: Annotated[ReadSettings, FLAT],
-    table: Annotated[TableSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[AutoSettings],
+    reading: Flat[ReadSettings],
+    table: Flat[TableSettings],
+    output: Flat[Output],
 ) -> None:
     """Train, check and bundle a ranker from a click log alone.
 
@@ -44,9 +48,6 @@ def auto(
     ```
 
     Args:
-        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
-            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
-            file (TSV, CSV); or a simulated log (.npz).
         out: Folder for report.html, auto.json and bundle/.
         grades: File of grades in the TREC format (query id, 0, document id, grade). The ranker and the order of the log
             are evaluated on them at the end; nothing is trained on them.
@@ -55,7 +56,6 @@ def auto(
     """
     from clickprism.auto.report import as_plain
     from clickprism.auto.run import auto
-    from clickprism.errors import UnsupportedError
     from clickprism.experiments.compare import open_log
     from clickprism.log.store import record_result
 
@@ -93,15 +93,15 @@ def auto(
 
 
 def diagnose(
-    log: str,
+    log: LogSource,
     /,
     *,
     only: tuple[str, ...] = (),
     seed: int = 0,
     out: Path | None = None,
-    reading: Annotated[ReadSettings, FLAT],
-    table: Annotated[TableSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    reading: Flat[ReadSettings],
+    table: Flat[TableSettings],
+    output: Flat[Output],
 ) -> None:
     """Report which biases a click log contains.
 
@@ -115,17 +115,10 @@ def diagnose(
     ```
 
     Args:
-        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
-            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
-            file (TSV, CSV); or a simulated log (.npz).
         only: Name of a finding to report, such as position; may be repeated. By default all.
         seed: Random seed.
         out: Folder for diagnosis.json and report.html.
     """
-    from datetime import UTC, datetime
-
-    from clickprism._util.files import make_folder, write_file
-    from clickprism._util.tables import to_json
     from clickprism.diagnosis.diagnose import check_names, diagnose
     from clickprism.diagnosis.report import report_of, write_page
     from clickprism.experiments.compare import open_log

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from clickprism.cli.output import FLAT, Output, command_line
+from clickprism._util.files import check_output, make_folder, write_file
+from clickprism._util.tables import to_json
+from clickprism.cli.output import Flat, LogSource, Output, command_line
 from clickprism.data.click_table import TableSettings
 from clickprism.data.logged import Logged
-from clickprism.data.sessions import SessionLog
+from clickprism.data.sessions import SessionLog, read_log
+from clickprism.errors import SettingError, UnsupportedError
 from clickprism.evaluation.clicks import ClickModelSettings
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.log.open_log import ColumnSettings, ReadSettings
+from clickprism.experiments.compare import open_log
+from clickprism.log.features.schedule import day_span
+from clickprism.log.open_log import ColumnSettings, ReadSettings, contexts, where
 from clickprism.log.settings import EngineSettings
+from clickprism.log.store import LogStore
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Float64
 
@@ -20,16 +26,16 @@ SKIPPED: Final = ("clicks outside the list", "lines quarantined")
 
 
 def position(
-    log: str,
+    log: LogSource,
     /,
     *,
     propensities: Path | None = None,
     out: Path | None = None,
-    columns: Annotated[ColumnSettings, FLAT],
-    settings: Annotated[LogModelSettings, FLAT],
-    reading: Annotated[ReadSettings, FLAT],
-    table: Annotated[TableSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    columns: Flat[ColumnSettings],
+    settings: Flat[LogModelSettings],
+    reading: Flat[ReadSettings],
+    table: Flat[TableSettings],
+    output: Flat[Output],
 ) -> None:
     """Estimate how often each position is observed.
 
@@ -43,15 +49,10 @@ def position(
     ```
 
     Args:
-        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
-            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
-            file (TSV, CSV); or a simulated log (.npz).
         propensities: File with the observation of each position, if you know it: one number a line, a JSON list, or
             curves.json of `--out`. It replaces the estimate.
         out: Folder for curves.json, a plot (SVG and PNG) and the fitted model (model).
     """
-    from clickprism._util.files import make_folder, write_file
-    from clickprism._util.tables import to_json
     from clickprism.diagnosis.position import differing, position_facts, position_text
 
     if out is not None:
@@ -94,15 +95,15 @@ def _suggest_training(log: str, model: LogModel, positions: int, output: Output)
 
 
 def trust(
-    log: str,
+    log: LogSource,
     /,
     *,
     out: Path | None = None,
-    columns: Annotated[ColumnSettings, FLAT],
-    settings: Annotated[LogModelSettings, FLAT],
-    reading: Annotated[ReadSettings, FLAT],
-    table: Annotated[TableSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    columns: Flat[ColumnSettings],
+    settings: Flat[LogModelSettings],
+    reading: Flat[ReadSettings],
+    table: Flat[TableSettings],
+    output: Flat[Output],
 ) -> None:
     """Estimate trust bias: clicks on results because the engine ranks them high.
 
@@ -116,12 +117,8 @@ def trust(
     ```
 
     Args:
-        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
-            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
-            file (TSV, CSV); or a simulated log (.npz).
         out: JSON file for the parameters; `clickprism relevance estimate` reads it.
     """
-    from clickprism._util.files import check_output
     from clickprism.diagnosis.position import trust_facts, trust_text
 
     if out is not None:
@@ -141,7 +138,7 @@ def trust(
 
 
 def _fitted(
-    log: str,
+    log: LogSource,
     columns: ColumnSettings,
     settings: LogModelSettings,
     reading: tuple[ReadSettings, TableSettings],
@@ -153,8 +150,6 @@ def _fitted(
 
     A log without clicks or with one position only is refused.
     """
-    from clickprism.errors import SettingError, UnsupportedError
-    from clickprism.log.open_log import contexts, where
     from clickprism.log_model.model import LogModel
     from clickprism.log_model.results import read_propensities
 
@@ -185,8 +180,6 @@ def _fitted(
 
 def _opened(log: str, columns: ColumnSettings, reading: ReadSettings, table: TableSettings, output: Output) -> Logged:
     """Read a log of any kind, with the columns that were asked for."""
-    from clickprism.experiments.compare import open_log
-
     return open_log(log, settings=reading, table=table, columns=columns.columns, note=output.note).logged
 
 
@@ -208,9 +201,9 @@ def examination(
     days: str | None = None,
     truth: Path | None = None,
     out: Path | None = None,
-    settings: Annotated[ExaminationSettings, FLAT],
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[ExaminationSettings],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Fit a model of which documents were examined, from display times.
 
@@ -229,10 +222,7 @@ def examination(
         truth: Folder with the true observations of a simulated log, to compare with.
         out: HTML file for a report; the plots are written beside it as PNG.
     """
-    from clickprism._util.files import check_output
     from clickprism.examination.examine import fit_current
-    from clickprism.log.features.schedule import day_span
-    from clickprism.log.store import LogStore
 
     span = day_span(days)
     if out is not None:
@@ -258,8 +248,8 @@ def click_models(
     /,
     *,
     on_error: Literal["raise", "quarantine"] = "raise",
-    settings: Annotated[ClickModelSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[ClickModelSettings],
+    output: Flat[Output],
 ) -> None:
     """Fit click models to a log and compare them on held-out sessions.
 
@@ -284,8 +274,6 @@ def click_models(
 
 def _read_sessions(log: Path, on_error: Literal["raise", "quarantine"], output: Output) -> SessionLog:
     """Return the sessions of a log, one ranked list each; those of an ingested log are updated first."""
-    from clickprism.data.sessions import read_log
-
     if not (log / "log.toml").is_file():
         sessions = read_log(log, on_error=on_error)
     else:

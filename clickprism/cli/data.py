@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from clickprism.cli.output import FLAT, Output
-from clickprism.data.synthetic import SyntheticSettings
+from clickprism._util.files import make_folder, write_file
+from clickprism.cli.output import Flat, Output
+from clickprism.data.letor import FileFacts, FilesFacts, facts, scan_letor, write_letor
+from clickprism.data.synthetic import SyntheticSettings, synthetic
+from clickprism.errors import DataError, SettingError
 
 
 def info(
     *files: Path,
     on_error: Literal["raise", "quarantine"] = "raise",
     quarantine_file: Path | None = None,
-    output: Annotated[Output, FLAT],
+    output: Flat[Output],
 ) -> None:
     """Describe files of judged lists.
 
@@ -30,10 +33,6 @@ def info(
         on_error: Stop at the first broken line (raise), or skip and count broken lines (quarantine).
         quarantine_file: Write the skipped lines to this file, as JSON lines.
     """
-    from clickprism._util.files import write_file
-    from clickprism.data.letor import FileFacts, FilesFacts, facts, scan_letor
-    from clickprism.errors import SettingError
-
     if not files:
         raise SettingError("files", None, "name at least one file")
     readings = {file: scan_letor(file, missing="nan", on_error=on_error) for file in files}
@@ -44,7 +43,7 @@ def info(
     output.result(FilesFacts(tuple(described)))
 
 
-def check(name: str | None = None, folder: Path | None = None, /, *, output: Annotated[Output, FLAT]) -> None:
+def check(name: str | None = None, folder: Path | None = None, /, *, output: Flat[Output]) -> None:
     """Check the files of a public data set.
 
     Without arguments the result is the list of data sets that clickprism knows. With a name and a folder it is what
@@ -60,7 +59,6 @@ def check(name: str | None = None, folder: Path | None = None, /, *, output: Ann
         folder: Folder with its files, plain, .gz or .zst.
     """
     from clickprism.data.recipes import check, known
-    from clickprism.errors import DataError, SettingError
 
     if name is None:
         output.result(known())
@@ -73,12 +71,7 @@ def check(name: str | None = None, folder: Path | None = None, /, *, output: Ann
         raise DataError(f"the files of {name} are not complete", file=folder)
 
 
-def generate(
-    *,
-    out: Path,
-    settings: Annotated[SyntheticSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def generate(*, out: Path, settings: Flat[SyntheticSettings], output: Flat[Output]) -> None:
     """Write the embedded data as LETOR files.
 
     ```bash
@@ -89,10 +82,6 @@ def generate(
     Args:
         out: Folder for train.txt, validation.txt and test.txt.
     """
-    from clickprism._util.files import make_folder
-    from clickprism.data.letor import FileFacts, FilesFacts, facts, write_letor
-    from clickprism.data.synthetic import synthetic
-
     make_folder(out)
     dataset, described = synthetic(settings), []
     for part in ("train", "validation", "test"):

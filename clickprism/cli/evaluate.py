@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from clickprism.cli.output import FLAT, Output
+from clickprism.cli.output import Flat, LogSource, Output
 from clickprism.data.click_table import TableSettings
-from clickprism.evaluation.ab import BucketSettings
+from clickprism.errors import SettingError, UnsupportedError
+from clickprism.evaluation.ab import BucketSettings, compare_buckets
 from clickprism.evaluation.counterfactual.result import CounterfactualSettings
-from clickprism.evaluation.interleaving import InterleavingSettings
+from clickprism.evaluation.interleaving import InterleavingSettings, compare_interleaved
 from clickprism.experiments.compare import JudgedSettings
 from clickprism.log.open_log import ReadSettings
+from clickprism.log.store import LogStore
 
 
-def judged(
-    *models: Path,
-    attention: Path | None = None,
-    settings: Annotated[JudgedSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def judged(*models: Path, attention: Path | None = None, settings: Flat[JudgedSettings], output: Flat[Output]) -> None:
     """Measure one or several models on judged lists.
 
     Several models are compared with the first. The lists are those that the models were trained for, unless options
@@ -34,7 +30,6 @@ def judged(
         models: Folders of runs or models.
         attention: Picture to write for one attention ranker: which features attend to which (.png, .svg or .pdf).
     """
-    from clickprism.errors import SettingError
     from clickprism.experiments.compare import draw_attention, evaluate_judged
 
     if not models:
@@ -48,14 +43,14 @@ def judged(
 
 
 def counterfactual(
-    log: str,
+    log: LogSource,
     /,
     *models: Path,
     scores: tuple[Path, ...] = (),
-    settings: Annotated[CounterfactualSettings, FLAT],
-    reading: Annotated[ReadSettings, FLAT],
-    table: Annotated[TableSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[CounterfactualSettings],
+    reading: Flat[ReadSettings],
+    table: Flat[TableSettings],
+    output: Flat[Output],
 ) -> None:
     """Estimate from a click log how many clicks a ranker would get.
 
@@ -69,13 +64,9 @@ def counterfactual(
     ```
 
     Args:
-        log: An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or
-            pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session
-            file (TSV, CSV); or a simulated log (.npz).
         models: Folders of runs, models or bundles.
         scores: File with the columns query, document and score (.csv, .tsv, .jsonl or .parquet); may be repeated.
     """
-    from clickprism.errors import SettingError, UnsupportedError
     from clickprism.evaluation.counterfactual.result import CounterfactualResults
     from clickprism.evaluation.counterfactual.run import counterfactual
     from clickprism.experiments.compare import open_log
@@ -96,13 +87,7 @@ def counterfactual(
         raise UnsupportedError("the log supports no estimate for any ranker", remedy="The reasons are listed above")
 
 
-def interleaving(
-    log: Path,
-    /,
-    *,
-    settings: Annotated[InterleavingSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def interleaving(log: Path, /, *, settings: Flat[InterleavingSettings], output: Flat[Output]) -> None:
     """Compare two rankers by the clicks on their interleaved lists.
 
     Each search shows one list with documents of both rankers, such as `serve --interleave` returns. The ranker whose
@@ -117,19 +102,10 @@ def interleaving(
     Args:
         log: Click log whose impressions name their ranker.
     """
-    from clickprism.evaluation.interleaving import compare_interleaved
-    from clickprism.log.store import LogStore
-
     output.result(compare_interleaved(LogStore.open(log, note=output.note), settings))
 
 
-def buckets(
-    log: Path,
-    /,
-    *,
-    settings: Annotated[BucketSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def buckets(log: Path, /, *, settings: Flat[BucketSettings], output: Flat[Output]) -> None:
     """Compare rankers by the clicks on searches that show one of them (A/B test).
 
     The bucket of a search is the field `ranker` of its impressions, the same for all its documents. Users are counted
@@ -143,7 +119,4 @@ def buckets(
     Args:
         log: Click log whose impressions name their ranker.
     """
-    from clickprism.evaluation.ab import compare_buckets
-    from clickprism.log.store import LogStore
-
     output.result(compare_buckets(LogStore.open(log, note=output.note), settings))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 from cyclopts import Parameter
 
-from clickprism.cli.output import FLAT, Output, command_line, program
+from clickprism.cli.output import Flat, Output, command_line, program
 from clickprism.debias import METHODS
+from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import ExperimentSettings, FeedbackSettings, read_settings
 from clickprism.simulation.raw_settings import DemoSettings
+from clickprism.training.distributed import place
 
 S = TypeVar("S", bound=ExperimentSettings)
 METHOD = (
@@ -21,12 +23,7 @@ METHOD = (
 )
 
 
-def demo(
-    *,
-    out: Path = Path("runs/demo"),
-    settings: Annotated[DemoSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def demo(*, out: Path = Path("runs/demo"), settings: Flat[DemoSettings], output: Flat[Output]) -> None:
     """See everything work on a simulated raw log, in one or two minutes.
 
     Users of a simulated search engine have position bias, look longer at some documents than at others, and prefer
@@ -41,19 +38,11 @@ def demo(
     Args:
         out: Folder for the report, the log, the rankers and a bundle.
     """
-    from rich.console import Console
-
-    from clickprism.experiments.demo import rendered, run_demo
+    from clickprism.experiments.demo import run_demo
 
     with output.status() as status:
         result = run_demo(settings, out=out, program=program(), say=status)
-    if output.json:
-        output.result(result)
-        return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 110
-    console.print(rendered(result))
+    output.show(result.text(), result)
 
 
 def train(
@@ -64,8 +53,8 @@ def train(
     method: Annotated[str | None, Parameter(help=METHOD)] = None,
     held_out: Path | None = None,
     resume: bool = False,
-    settings: Annotated[ExperimentSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[ExperimentSettings],
+    output: Flat[Output],
 ) -> None:
     """Train one ranker on clicks.
 
@@ -84,9 +73,7 @@ def train(
         held_out: Simulated log on the validation part, for `--evaluation.validation clicks`.
         resume: Continue from the checkpoint in the folder, with the settings saved there.
     """
-    from clickprism.errors import DataError, SettingError
     from clickprism.experiments.train import CHECKPOINT, SETTINGS, train_ranker
-    from clickprism.training.distributed import place
 
     first, default = place()[0] == 0, ExperimentSettings()
     if output.config is None:
@@ -123,11 +110,7 @@ def train(
 
 
 def simulate(
-    *,
-    out: Path,
-    held_out: Path | None = None,
-    settings: Annotated[ExperimentSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    *, out: Path, held_out: Path | None = None, settings: Flat[ExperimentSettings], output: Flat[Output]
 ) -> None:
     """Simulate users who click on judged lists.
 
@@ -156,10 +139,9 @@ def compare(
     method: tuple[str, ...] = (),
     baseline: str | None = None,
     jobs: int = 1,
-    form: Annotated[Literal["text", "markdown", "latex", "html"], Parameter(name="--format")] = "text",
     out: Path | None = None,
-    settings: Annotated[ExperimentSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[ExperimentSettings],
+    output: Flat[Output],
 ) -> None:
     """Compare methods over several seeds.
 
@@ -174,21 +156,15 @@ def compare(
         method: Name of a method, or a label under --methods; may be repeated. By default all of --methods.
         baseline: Method to compare with. By default click, or else the first.
         jobs: Number of processes; 0 means one per core.
-        form: Format of the table.
-        out: Folder for the models, the table in every format, the figures and report.html.
+        out: Folder for the models, the table as text, Markdown, LaTeX and HTML, the figures and report.html.
     """
-    from clickprism.evaluation.compare import as_html, as_latex, as_markdown
     from clickprism.experiments.compare import compare_methods
     from clickprism.experiments.results import write_results
 
     settings = chosen(settings, method)
     with output.progress("runs") as progress:
         results = compare_methods(settings, baseline=baseline, out=out, jobs=jobs, progress=progress)
-    if form == "text":
-        output.result(results)
-    else:
-        written = {"markdown": as_markdown, "latex": as_latex, "html": as_html}
-        output.show(written[form](results.comparison).rstrip(), results)
+    output.result(results)
     if out is not None:
         title = f"{', '.join(settings.methods)}: {settings.user['name']} users, {settings.ranker['name']} ranker"
         again = command_line("experiment", "compare", "--config", out / "settings.toml", "--user", "ubm")
@@ -200,8 +176,8 @@ def feedback(
     method: tuple[str, ...] = (),
     jobs: int = 1,
     out: Path | None = None,
-    settings: Annotated[FeedbackSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[FeedbackSettings],
+    output: Flat[Output],
 ) -> None:
     """Simulate a ranker that is retrained on its own clicks.
 
@@ -231,8 +207,6 @@ def feedback(
 
 def _check_one_run(settings: ExperimentSettings) -> None:
     """Refuse `--runs` for a command that has one run; a settings file may be that of a comparison."""
-    from clickprism.errors import SettingError
-
     if settings.runs != 1:
         raise SettingError("runs", settings.runs, "be 1 here; `clickprism experiment compare` has several runs")
 

@@ -6,11 +6,35 @@ import sys
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
 
-from clickprism.cli.output import FLAT, Output
+from clickprism._util.files import check_output
+from clickprism.cli.output import Flat, Output
 from clickprism.data.click_table import TableSettings
-from clickprism.log.settings import CompactSettings, EngineSettings, FeatureSettings, IngestSettings, RowFilter
+from clickprism.data.frames import is_database
+from clickprism.errors import ClickprismError, SettingError
+from clickprism.examination.model import chosen_model
+from clickprism.log.compact import compact as compact_log
+from clickprism.log.engines.base import connect
+from clickprism.log.features.schedule import days_of
+from clickprism.log.features.schedule import follow as keep_following
+from clickprism.log.features.snapshots import find_snapshots
+from clickprism.log.features.windows import end_of_log, features_time, inputs_of, windows
+from clickprism.log.forget import forget as forget_users
+from clickprism.log.info import log_info
+from clickprism.log.ingest import ingest as ingest_files
+from clickprism.log.ingest.tables import Watermark, exported_events, guess_columns
+from clickprism.log.quarantine import examine_quarantine
+from clickprism.log.read import local_copies
+from clickprism.log.sessions import build_sessions, has_display_times
+from clickprism.log.settings import (
+    CompactSettings,
+    EngineSettings,
+    FeatureSettings,
+    IngestSettings,
+    RowFilter,
+    read_log_settings,
+)
+from clickprism.log.store import PENDING, SETTINGS_FILE, LogStore
 from clickprism.simulation.raw_settings import RawLogSettings
 
 
@@ -18,9 +42,9 @@ def ingest(
     *paths: str,
     into: Path | None = None,
     guess: bool = False,
-    table: Annotated[TableSettings, FLAT],
-    settings: Annotated[IngestSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    table: Flat[TableSettings],
+    settings: Flat[IngestSettings],
+    output: Flat[Output],
 ) -> None:
     """Add raw events to a click log.
 
@@ -45,14 +69,6 @@ def ingest(
         into: Folder of the log; it is created if it is missing.
         guess: Propose which column of a table holds what, show five rows, and write nothing.
     """
-    from clickprism.data.frames import is_database
-    from clickprism.errors import ClickprismError, SettingError
-    from clickprism.log.ingest import ingest
-    from clickprism.log.ingest.tables import Watermark, exported_events, guess_columns
-    from clickprism.log.read import local_copies
-    from clickprism.log.settings import read_log_settings
-    from clickprism.log.store import SETTINGS_FILE
-
     if not paths:
         raise SettingError("paths", None, "name at least one file or folder")
     if guess:
@@ -72,7 +88,7 @@ def ingest(
             paths = (exported,)
         progress = stack.enter_context(output.progress("reading"))
         try:
-            account = ingest(
+            account = ingest_files(
                 paths,
                 into,
                 settings=settings.of_log(read_log_settings(into / SETTINGS_FILE)),
@@ -103,8 +119,8 @@ def sessions(
     *,
     days: str | None = None,
     out: Path | None = None,
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Build the ranked lists with clicks of a log.
 
@@ -121,11 +137,6 @@ def sessions(
         days: Only these days (UTC), such as 2024-01-01..2024-01-07, or one day.
         out: Parquet file for the rows: one for each document shown, with its clicks. Rows of robots are excluded.
     """
-    from clickprism._util.files import check_output
-    from clickprism.log.features.schedule import days_of
-    from clickprism.log.sessions import build_sessions, has_display_times
-    from clickprism.log.store import LogStore
-
     if out is not None:
         check_output(out, suffix=".parquet")
     chosen, store = days_of(days), LogStore.open(log, note=output.note)
@@ -146,9 +157,9 @@ def features(
     as_of: str | None = None,
     follow: bool = False,
     out: Path | None = None,
-    settings: Annotated[FeatureSettings, FLAT],
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[FeatureSettings],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Compute click features over a day, a week and a month.
 
@@ -166,14 +177,6 @@ def features(
         follow: Compute the features at each full hour and when the log changes, until Ctrl-C.
         out: Parquet file for the features, one column each.
     """
-    from clickprism._util.files import check_output
-    from clickprism.errors import SettingError
-    from clickprism.examination.model import chosen_model
-    from clickprism.log.features.schedule import follow as keep_following
-    from clickprism.log.features.snapshots import find_snapshots
-    from clickprism.log.features.windows import end_of_log, features_time, inputs_of, windows
-    from clickprism.log.store import LogStore
-
     if follow and as_of is not None:
         raise SettingError("as_of", as_of, "not be given with --follow, which uses the current hour")
     if out is not None:
@@ -209,13 +212,7 @@ def features(
 
 
 def quarantine(
-    log: Path,
-    /,
-    *,
-    rows: Annotated[RowFilter, FLAT],
-    out: Path | None = None,
-    clear: bool = False,
-    output: Annotated[Output, FLAT],
+    log: Path, /, *, rows: Flat[RowFilter], out: Path | None = None, clear: bool = False, output: Flat[Output]
 ) -> None:
     """Show the rows that ingest rejected, with the reason.
 
@@ -231,9 +228,6 @@ def quarantine(
         out: File for the content of the rows, to be repaired and ingested.
         clear: Take the rows out of quarantine; with --out only those that were written.
     """
-    from clickprism.log.quarantine import examine_quarantine
-    from clickprism.log.store import LogStore
-
     store = LogStore.open(log, note=output.note)
     with store.write():
         report = examine_quarantine(store, rows, out=out, clear_rows=clear)
@@ -245,13 +239,7 @@ def quarantine(
         output.next("log", "ingest", out, "--into", log)
 
 
-def compact(
-    log: Path,
-    /,
-    *,
-    settings: Annotated[CompactSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def compact(log: Path, /, *, settings: Flat[CompactSettings], output: Flat[Output]) -> None:
     """Merge the small files of a log, and delete old data.
 
     The rows of merged files stay the same, and nothing is rebuilt. `log ingest` merges files by itself when a day has
@@ -267,12 +255,9 @@ def compact(
     Args:
         log: Folder of an ingested log.
     """
-    from clickprism.log.compact import compact
-    from clickprism.log.store import LogStore
-
     store = LogStore.open(log, note=output.note)
     with store.write():
-        merged = compact(store, settings)
+        merged = compact_log(store, settings)
     output.result(merged)
     if not merged.days and not settings.keep_days:
         output.note(f"No day has more than {settings.files:,} files: there is nothing to merge")
@@ -284,8 +269,8 @@ def forget(
     *,
     user: tuple[str, ...] = (),
     dry_run: bool = False,
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Erase users from a log.
 
@@ -303,15 +288,12 @@ def forget(
         user: Id of a user, exactly as in the log; can be repeated. Without it, an interrupted erasure is finished.
         dry_run: Count what would be erased, but erase nothing.
     """
-    from clickprism.log.forget import forget
-    from clickprism.log.store import PENDING, LogStore
-
     store = LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory, finish_erasure=False) as writer:
         interrupted = (store.folder / PENDING).exists()
         if interrupted:
             output.note("An earlier erasure was interrupted: its users are erased too")
-        erased = forget(store, writer.engine, user, dry_run=dry_run)
+        erased = forget_users(store, writer.engine, user, dry_run=dry_run)
     output.result(erased)
     if not (erased.rows or erased.quarantined or erased.waiting or interrupted):
         output.note("The log has no rows of these users. Ids must be written exactly as in the log")
@@ -323,12 +305,7 @@ def forget(
             output.next("log", "features", log)
 
 
-def simulate(
-    *,
-    out: Path,
-    settings: Annotated[RawLogSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def simulate(*, out: Path, settings: Flat[RawLogSettings], output: Flat[Output]) -> None:
     """Write the raw log of a simulated search engine.
 
     People and robots search for some days; their rows arrive late, twice or broken, as on a real site. The folder gets
@@ -351,13 +328,7 @@ def simulate(
     output.next("log", "ingest", out / "events", "--into", "mylog", *schema)
 
 
-def info(
-    log: Path,
-    /,
-    *,
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def info(log: Path, /, *, engine: Flat[EngineSettings], output: Flat[Output]) -> None:
     """Describe what a log contains.
 
     The result is the number of searches, events and users, the days and input files, the rows in quarantine, the size
@@ -370,10 +341,6 @@ def info(
     Args:
         log: Folder of an ingested log.
     """
-    from clickprism.log.engines.base import connect
-    from clickprism.log.info import log_info
-    from clickprism.log.store import LogStore
-
     store = LogStore.open(log, note=output.note)
     with connect(engine.engine, memory=engine.memory) as running:
         result = log_info(store, running)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from clickprism.cli.output import FLAT, Output, command_line
-from clickprism.serve.settings import BundleSettings, ExportSettings, PublishSettings, RolloutSettings, ServeSettings
+from clickprism.cli.output import Flat, Output, command_line
+from clickprism.errors import SettingError
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.bundle.deployment import Deployment
+from clickprism.serve.bundle.untrusted import verify_apart
+from clickprism.serve.scoring.batch import score_file
+from clickprism.serve.settings import (
+    TOKEN_VARIABLE,
+    BundleSettings,
+    ExportSettings,
+    PublishSettings,
+    RolloutSettings,
+    ServeSettings,
+)
+from clickprism.serve.store.base import describe_store, typed_address
 
 
-def bundle(
-    source: Path,
-    /,
-    *,
-    out: Path,
-    settings: Annotated[BundleSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def bundle(source: Path, /, *, out: Path, settings: Flat[BundleSettings], output: Flat[Output]) -> None:
     """Create a bundle from a trained ranker.
 
     A bundle is a folder with everything that is needed to serve a ranker. It never changes, and every file has a hash.
@@ -40,7 +48,7 @@ def bundle(
     output.next("serve", out)
 
 
-def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
+def verify(bundle: Path, /, *, output: Flat[Output]) -> None:
     """Verify the files and scores of a bundle.
 
     The hash of every file is checked, and the rankers must give the scores that are recorded in the bundle. They run in
@@ -53,9 +61,6 @@ def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         bundle: Folder of the bundle.
     """
-    from clickprism.serve.bundle.bundle import Bundle
-    from clickprism.serve.bundle.untrusted import verify_apart
-
     facts = Bundle.load(bundle).facts()
     verify_apart(bundle)
     output.result(facts)
@@ -63,14 +68,7 @@ def verify(bundle: Path, /, *, output: Annotated[Output, FLAT]) -> None:
 
 
 def score(
-    bundle: Path,
-    file: Path,
-    /,
-    *,
-    out: Path,
-    threads: int = 1,
-    spreadsheet_safe: bool = False,
-    output: Annotated[Output, FLAT],
+    bundle: Path, file: Path, /, *, out: Path, threads: int = 1, spreadsheet_safe: bool = False, output: Flat[Output]
 ) -> None:
     """Score documents with a bundle.
 
@@ -90,10 +88,6 @@ def score(
         spreadsheet_safe: In CSV and TSV files, write an apostrophe before ids that begin with = + - or @, which a
             spreadsheet would run as formulas. The ids are then no longer those of the documents.
     """
-    from clickprism.errors import SettingError
-    from clickprism.serve.bundle.bundle import Bundle
-    from clickprism.serve.scoring.batch import score_file
-
     if threads < 1:
         raise SettingError("threads", threads, "be at least 1")
     output.result(score_file(Bundle.load(bundle), file, out, threads=threads, spreadsheet_safe=spreadsheet_safe))
@@ -105,15 +99,15 @@ def export(
     *,
     format_name: Annotated[str, Parameter(name=("--for", "--format"))],
     out: Path,
-    settings: Annotated[ExportSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[ExportSettings],
+    output: Flat[Output],
 ) -> None:
     """Export a bundle to another system's format.
 
-    The systems are: elasticsearch and opensearch (the learning to rank plugin: trees as xgboost-json, linear rankers as
-    linear-json, or trees as ranklib); solr (trees, linear rankers and small networks); vespa and onnx (every ranker on
-    features); lightgbm and xgboost (trees). The export is written only if a reader of the format gives the same scores
-    as the ranker. Features keep the names of the bundle.
+    The systems are: elasticsearch and opensearch (trees and linear rankers for the learning to rank plugin); solr
+    (trees, linear rankers and small networks); vespa and onnx (every ranker on features); lightgbm, xgboost and ranklib
+    (trees). The export is written only if a reader of the format gives the same scores as the ranker. Features keep the
+    names of the bundle.
 
     ```bash
     clickprism model export bundle --for onnx --out ranker.onnx
@@ -123,18 +117,16 @@ def export(
 
     Args:
         model: Folder of a bundle, of a run of train, or of a model.
-        format_name: System or format: elasticsearch, opensearch, xgboost-json, linear-json, ranklib, solr, vespa, onnx,
-            lightgbm or xgboost.
+        format_name: System or format: elasticsearch, opensearch, solr, vespa, onnx, lightgbm, xgboost or ranklib.
         out: File to write; a new folder for solr, for vespa and with --requests.
     """
-    from clickprism.serve.export.export import check_format, export, read_source
+    from clickprism.serve.export.export import export, holds, read_source
 
-    check_format(format_name)
-    source = read_source(model, settings)
-    output.result(export(source, out, format_name=format_name, seed=settings.seed))
+    holds(format_name)  # an unknown format is an error before anything is read
+    output.result(export(read_source(model, settings), out, format_name=format_name, seed=settings.seed))
 
 
-def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Annotated[Output, FLAT]) -> None:
+def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Flat[Output]) -> None:
     """Make a bundle the current one of a deployment.
 
     The bundle is copied into the deployment and verified. Then the deployment switches to it in one step; services that
@@ -149,8 +141,6 @@ def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Annotated[Outp
         to: Folder of the deployment; it is created if it does not exist.
         keep: Number of previous bundles to keep for a rollback; older ones are deleted.
     """
-    from clickprism.serve.bundle.deployment import Deployment
-
     done = Deployment(to).promote(bundle, keep=keep)
     output.result(done)
     if done.before is None:
@@ -167,8 +157,8 @@ def rollout(
     bundle: Path | None = None,
     stop: bool = False,
     every: timedelta | None = None,
-    settings: Annotated[RolloutSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[RolloutSettings],
+    output: Flat[Output],
 ) -> None:
     """Release a bundle gradually, and take it back if users prefer the current one.
 
@@ -190,12 +180,8 @@ def rollout(
         stop: Take the new bundle back at once.
         every: Count again after this time, such as 10m, until the rollout ends.
     """
-    import time
-
-    from clickprism.errors import SettingError
     from clickprism.log.store import LogStore
     from clickprism.serve.bundle import rollout
-    from clickprism.serve.bundle.deployment import Deployment
 
     target = Deployment(deployment)
     if every is not None and (log is None or every <= timedelta(0)):
@@ -216,7 +202,7 @@ def rollout(
     output.result(found)
 
 
-def rollback(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
+def rollback(deployment: Path, /, *, output: Flat[Output]) -> None:
     """Return a deployment to its previous bundle.
 
     The previous bundle is verified first. Another rollback goes one bundle further back.
@@ -228,12 +214,10 @@ def rollback(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         deployment: Folder of the deployment.
     """
-    from clickprism.serve.bundle.deployment import Deployment
-
     output.result(Deployment(deployment).rollback())
 
 
-def status(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
+def status(deployment: Path, /, *, output: Flat[Output]) -> None:
     """Show the current bundle of a deployment.
 
     ```bash
@@ -243,19 +227,10 @@ def status(deployment: Path, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         deployment: Folder of the deployment.
     """
-    from clickprism.serve.bundle.deployment import Deployment
-
     output.result(Deployment(deployment).status())
 
 
-def serve(
-    source: Path,
-    /,
-    *,
-    no_auth: bool = False,
-    settings: Annotated[ServeSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def serve(source: Path, /, *, no_auth: bool = False, settings: Flat[ServeSettings], output: Flat[Output]) -> None:
     """Serve a bundle over HTTP.
 
     Requests need the token of the environment variable `CLICKPRISM_TOKEN`; without the variable a token is generated
@@ -279,14 +254,10 @@ def serve(
         no_auth: Accept requests without a token; only on a loopback address.
     """
     import os
-    from dataclasses import replace
 
-    from clickprism.errors import SettingError
     from clickprism.project.run import Project, is_project
     from clickprism.serve.http.call import new_token
     from clickprism.serve.http.server import run
-    from clickprism.serve.settings import TOKEN_VARIABLE
-    from clickprism.serve.store.base import typed_address
 
     if is_project(source):
         own = Project(source).service()
@@ -309,13 +280,7 @@ def serve(
 
 
 def publish(
-    log: Path | None = None,
-    /,
-    *,
-    to: str,
-    follow: bool = False,
-    settings: Annotated[PublishSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    log: Path | None = None, /, *, to: str, follow: bool = False, settings: Flat[PublishSettings], output: Flat[Output]
 ) -> None:
     """Publish the click features of a log to a store.
 
@@ -333,10 +298,8 @@ def publish(
         to: Store to fill: a folder (LMDB), or redis://host:port/0?prefix=name.
         follow: Publish again whenever the log has new click features, until Ctrl-C; one result for each publication.
     """
-    from clickprism.errors import SettingError
     from clickprism.log.store import LogStore
     from clickprism.serve.store import publish
-    from clickprism.serve.store.base import typed_address
 
     typed_address(to)
     store = None if log is None else LogStore.open(log, note=output.note)
@@ -355,11 +318,11 @@ def publish(
         output.note("Stopped. The version that was published last stays current.")
 
 
-def store_info(store: str, /, *, output: Annotated[Output, FLAT]) -> None:
+def store_info(store: str, /, *, output: Flat[Output]) -> None:
     """Describe what a store contains.
 
-    The result is the current version and older ones that are still kept, with their age and size, and the names of the
-    fields. The password of a Redis server is read from `CLICKPRISM_REDIS_PASSWORD`.
+    The result is the current version with its age, the number of pairs, and the names of the fields. The password of a
+    Redis server is read from `CLICKPRISM_REDIS_PASSWORD`.
 
     ```bash
     clickprism store info store
@@ -368,6 +331,4 @@ def store_info(store: str, /, *, output: Annotated[Output, FLAT]) -> None:
     Args:
         store: Folder, or redis://host:port/0?prefix=name.
     """
-    from clickprism.serve.store.base import describe_store, typed_address
-
     output.result(describe_store(typed_address(store)))

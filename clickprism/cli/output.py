@@ -9,15 +9,24 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from cyclopts import Group, Parameter
 
 from clickprism._util.progress import Progress, progress_bar
 from clickprism._util.tables import Result, as_text, to_json
 
-FLAT = Parameter(name="*")
-"""Marks a settings class whose fields are the options of a command."""
+T = TypeVar("T")
+Flat = Annotated[T, Parameter(name="*")]
+"""A settings class whose fields are the options of a command."""
+LogSource = Annotated[
+    str,
+    Parameter(
+        help="An ingested log (a folder); events of OpenSearch UBI; a table of CSV or Parquet files (a file, folder or "
+        "pattern); a database (sqlite:///shop.db or another URL of SQLAlchemy, shop.duckdb) with --query; a session "
+        "file (TSV, CSV); or a simulated log (.npz)."
+    ),
+]
 
 
 @Parameter(group=Group("Common options", sort_key=2))

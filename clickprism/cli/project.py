@@ -7,20 +7,14 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from clickprism.cli.output import FLAT, Output
+from clickprism.cli.output import Flat, Output
+from clickprism.errors import ClickprismError, SettingError
 
 
 def init(
-    project: Path,
-    /,
-    *,
-    source: str,
-    sql: str = "",
-    outcome: str = "click",
-    replace: bool = False,
-    output: Annotated[Output, FLAT],
+    project: Path, /, *, source: str, sql: str = "", outcome: str = "click", replace: bool = False, output: Flat[Output]
 ) -> None:
     """Create a project: look at a log and write clickprism.toml.
 
@@ -57,7 +51,7 @@ def run(
     since: str = "",
     every: timedelta | None = None,
     log_format: Literal["text", "json"] = "text",
-    output: Annotated[Output, FLAT],
+    output: Flat[Output],
 ) -> None:
     """Bring a project up to date: ingest, train, compare and publish what is new.
 
@@ -80,7 +74,6 @@ def run(
         every: Run again after this time, such as 1h, until Ctrl-C; errors are printed and the next run follows.
         log_format: Progress on standard error as text, or as one JSON object a line.
     """
-    from clickprism.errors import ClickprismError, SettingError
     from clickprism.project.run import Project
 
     if every is not None and every <= timedelta(0):
@@ -115,7 +108,7 @@ def run(
         time.sleep(max(every.total_seconds() - (time.monotonic() - begun), 0.0))
 
 
-def status(project: Path, /, *, output: Annotated[Output, FLAT]) -> None:
+def status(project: Path, /, *, output: Flat[Output]) -> None:
     """Show what a project contains, which ranker serves, and what needs attention.
 
     ```bash

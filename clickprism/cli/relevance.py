@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from clickprism.cli.output import FLAT, Output, command_line
+from clickprism._util.files import check_output
+from clickprism.cli.output import Flat, Output, command_line
 from clickprism.data.click_table import TableSettings
+from clickprism.errors import SettingError
+from clickprism.log.features.schedule import days_of, parse_time
+from clickprism.log.open_log import open_source, read_log
+from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import EngineSettings, FeatureSettings
+from clickprism.log.store import LogStore
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.estimators import EstimateSettings
 from clickprism.relevance.imputation import ImputeSettings, SourceFiles
@@ -31,10 +37,10 @@ def estimate(
     examination: str | None = None,
     model: Path | None = None,
     outcome: str = "click",
-    settings: Annotated[EstimateSettings, FLAT],
-    table: Annotated[TableSettings, FLAT],
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[EstimateSettings],
+    table: Flat[TableSettings],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Estimate the relevance of each query-document pair, with intervals.
 
@@ -67,11 +73,6 @@ def estimate(
         outcome: What is estimated: click, another outcome such as booking, or a weighted sum such as "click + 5*cart",
             as a share of the sum of the weights. Outcomes other than click need a table or events of OpenSearch UBI.
     """
-    from clickprism._util.files import check_output
-    from clickprism.errors import SettingError
-    from clickprism.log.features.schedule import days_of
-    from clickprism.log.open_log import open_source, read_log
-    from clickprism.log.store import LogStore
     from clickprism.relevance.estimate import estimate_relevance, estimate_table, refuse_options
     from clickprism.relevance.pair_files import read_query_texts
 
@@ -121,13 +122,7 @@ def _show_estimates(found: LogEstimates, out: Path, output: Output) -> None:
 
 
 def impute_fit(
-    clicks: Path,
-    /,
-    *,
-    out: Path,
-    files: Annotated[SourceFiles, FLAT],
-    settings: Annotated[ImputeSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    clicks: Path, /, *, out: Path, files: Flat[SourceFiles], settings: Flat[ImputeSettings], output: Flat[Output]
 ) -> None:
     """Fit an imputation model.
 
@@ -161,13 +156,7 @@ def impute_fit(
 
 
 def impute_apply(
-    imputation: Path,
-    pairs: Path,
-    /,
-    *,
-    out: Path,
-    files: Annotated[SourceFiles, FLAT],
-    output: Annotated[Output, FLAT],
+    imputation: Path, pairs: Path, /, *, out: Path, files: Flat[SourceFiles], output: Flat[Output]
 ) -> None:
     """Predict relevance with a fitted imputation model.
 
@@ -193,9 +182,9 @@ def impute_cross_fit(
     *,
     out: Path,
     folds: int = 5,
-    files: Annotated[SourceFiles, FLAT],
-    settings: Annotated[ImputeSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    files: Flat[SourceFiles],
+    settings: Flat[ImputeSettings],
+    output: Flat[Output],
 ) -> None:
     """Predict relevance, each query by a model of the other queries.
 
@@ -228,10 +217,10 @@ def approximate_fit(
     imputation: Path,
     out: Path,
     since: str | None = None,
-    features: Annotated[FeatureSettings, FLAT],
-    settings: Annotated[ApproximateSettings, FLAT],
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    features: Flat[FeatureSettings],
+    settings: Flat[ApproximateSettings],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Fit the approximation network.
 
@@ -251,13 +240,12 @@ def approximate_fit(
             the last half of the log, at most four weeks.
     """
     from clickprism.examination.model import chosen_model
-    from clickprism.log.features.schedule import parse_time
-    from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import fit_log
 
     start = None if since is None else parse_time(since, field="since")
     store = LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        update_sessions(store, writer.engine)
         found = fit_log(
             store,
             writer.engine,
@@ -285,9 +273,9 @@ def approximate_apply(
     imputation: Path,
     out: Path,
     as_of: str | None = None,
-    features: Annotated[FeatureSettings, FLAT],
-    engine: Annotated[EngineSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    features: Flat[FeatureSettings],
+    engine: Flat[EngineSettings],
+    output: Flat[Output],
 ) -> None:
     """Predict estimates with a fitted network.
 
@@ -304,10 +292,7 @@ def approximate_apply(
         out: Parquet file for the estimates.
         as_of: Time of the click features (UTC); by default the end of the log.
     """
-    from clickprism._util.files import check_output
     from clickprism.examination.model import chosen_model
-    from clickprism.log.features.schedule import parse_time
-    from clickprism.log.store import LogStore
     from clickprism.relevance.approximate_log import apply_log
     from clickprism.relevance.approximation import Approximation
 
@@ -315,6 +300,7 @@ def approximate_apply(
     time, loaded = None if as_of is None else parse_time(as_of, field="as_of"), Approximation.load(network)
     store = LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        update_sessions(store, writer.engine)
         found = apply_log(
             store,
             writer.engine,
@@ -337,8 +323,8 @@ def judgments(
     out: Path,
     format: Literal["table", "workbench", "quepid", "letor"] = "table",  # noqa: A002
     queries: Path | None = None,
-    settings: Annotated[JudgmentSettings, FLAT],
-    output: Annotated[Output, FLAT],
+    settings: Flat[JudgmentSettings],
+    output: Flat[Output],
 ) -> None:
     """Turn estimates into a judgment list.
 
@@ -363,17 +349,12 @@ def judgments(
 
     found = judge_file(estimates, out, settings, kind=format, queries=queries)
     output.result(found)
+    if found.warning is not None:
+        output.note(found.warning)
     output.note(f"Written: {out}")
 
 
-def rank(
-    estimates: Path,
-    /,
-    *,
-    out: Path,
-    settings: Annotated[RankSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def rank(estimates: Path, /, *, out: Path, settings: Flat[RankSettings], output: Flat[Output]) -> None:
     """Rank the documents of each query by their estimates.
 
     ```bash
@@ -393,13 +374,7 @@ def rank(
     output.note(f"Written: {out}")
 
 
-def exploration(
-    log: Path,
-    /,
-    *,
-    settings: Annotated[ExplorationSettings, FLAT],
-    output: Annotated[Output, FLAT],
-) -> None:
+def exploration(log: Path, /, *, settings: Flat[ExplorationSettings], output: Flat[Output]) -> None:
     """Measure what a randomised first result costs.
 
     The result is the number of clicks lost, with an interval.
@@ -412,8 +387,6 @@ def exploration(
     Args:
         log: Ingested log in which some first results were randomised, and are marked as such.
     """
-    from clickprism.log.sessions import update_sessions
-    from clickprism.log.store import LogStore
     from clickprism.relevance.randomised import measure_exploration
 
     store = LogStore.open(log, note=output.note)

@@ -14,6 +14,7 @@ import numpy as np
 from clickprism.click_models.pbm import PositionUser
 from clickprism.click_models.users import DocumentUser
 from clickprism.errors import DataError, SettingError
+from clickprism.settings import check_fields
 from clickprism.types import Float64, Int32, Int64, JudgedLists, Lists
 
 TREES = 100
@@ -45,10 +46,7 @@ class CoupledUser(DocumentUser):
     base: PositionUser = field(default_factory=PositionUser)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.eta < float("inf"):
-            raise SettingError("eta", self.eta, "be 0 or more")
-        if self.count < 1:
-            raise SettingError("count", self.count, "be at least 1")
+        check_fields(self, eta=(0, 100), count=(1, None))
         if len(self.weights) != len(self.columns):
             raise SettingError("weights", self.weights, f"have one value for each of the {len(self.columns)} columns")
         if not np.isfinite(self.weights).all():

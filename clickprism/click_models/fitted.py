@@ -13,6 +13,7 @@ from typing import ClassVar, Final, Protocol, final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError, UnsupportedError
+from clickprism.settings import check_fields
 from clickprism.types import Bool, Clicks, Float64, Int64
 
 BY_PATTERN: Final = 'Simulate with --simulation.merge pattern, or merge with clicks.merge(by="pattern")'
@@ -33,9 +34,7 @@ class Prior:
     skips: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("clicks", "skips"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise SettingError(name, getattr(self, name), "be 0 or more")
+        check_fields(self, clicks=(0, None), skips=(0, None))
 
     @property
     def pair(self) -> tuple[float, float]:
@@ -91,8 +90,7 @@ class Iterated(Counted):
     def __post_init__(self) -> None:
         if not 0 < self.tolerance < 1:
             raise SettingError("tolerance", self.tolerance, "be between 0 and 1")
-        if self.max_iterations < 1:
-            raise SettingError("max_iterations", self.max_iterations, "be at least 1")
+        check_fields(self, max_iterations=(1, None))
 
 
 @final

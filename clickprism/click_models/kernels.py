@@ -80,25 +80,6 @@ def _lower(bits: np.uint64) -> np.float32:
 
 
 @compiled
-def by_position(sessions: Sessions, curve: Float32, answer: Answer) -> None:
-    """Simulate users whose observation depends on the position; the last value of the curve holds below its end."""
-    key, start, offsets, attraction = sessions
-    clicks, observed, attracted = answer
-    last = _unsigned(len(curve) - 1)
-    for session in range(len(offsets) - 1):
-        state = _mix(key + _STEP * (start + np.uint64(session)))
-        first = offsets[session]
-        for place in range(offsets[session + 1] - first):
-            state += _STEP
-            bits = _mix(state)
-            seen = _upper(bits) < curve[min(place, last)]
-            drawn = _lower(bits) < attraction[first + place]
-            observed[first + place] = seen
-            attracted[first + place] = drawn
-            clicks[first + place] = seen & drawn
-
-
-@compiled
 def by_entry(sessions: Sessions, observation: Float32, answer: Answer) -> None:
     """Simulate users with a given observation probability of every entry."""
     key, start, offsets, attraction = sessions
@@ -116,50 +97,27 @@ def by_entry(sessions: Sessions, observation: Float32, answer: Answer) -> None:
 
 
 @compiled
-def by_last_click(sessions: Sessions, tables: tuple[Float32, Float32], answer: Answer) -> None:
-    """Simulate users whose observation depends on the position and on the last click above.
-
-    The first table has a row for the position of the last click, 0 for none, and a column for the position, 1 first.
-    The second is for positions below those: a value for each distance to the last click, and at its end that for none.
-    """
+def by_last_click(sessions: Sessions, table: Float32, answer: Answer) -> None:
+    """Simulate users whose observation depends on position and distance to the last click; see `Browsing`."""
     key, start, offsets, attraction = sessions
-    table, below = tables
     clicks, observed, attracted = answer
-    size = _unsigned(len(below))
-    flat = table.ravel()
-    chance = np.empty(_longest(offsets), dtype=np.float32)
+    flat, size = table.ravel(), _unsigned(len(table))
     for session in range(len(offsets) - 1):
         state = _mix(key + _STEP * (start + np.uint64(session)))
-        first = offsets[session]
-        length = offsets[session + 1] - first
-        for place in range(length):
+        first, distance = offsets[session], _unsigned(0)
+        for place in range(offsets[session + 1] - first):
             state += _STEP
             bits = _mix(state)
-            chance[place] = _upper(bits)
-            attracted[first + place] = _lower(bits) < attraction[first + place]
-        row = _unsigned(0)
-        for place in range(min(length, size)):
-            seen = chance[place] < flat[row + place]
-            click = seen & attracted[first + place]
+            row = min(place, size - _unsigned(1))
+            seen = _upper(bits) < flat[row * size + min(distance, row)]
+            drawn = _lower(bits) < attraction[first + place]
             observed[first + place] = seen
-            clicks[first + place] = click
-            row = (place + _unsigned(1)) * size if click else row
-        last = row // size
-        for place in range(size, length):
-            distance = min(place + _unsigned(1) - last, size - _unsigned(1)) if last > 0 else size
-            seen = chance[place] < below[distance - _unsigned(1)]
-            click = seen & attracted[first + place]
-            observed[first + place] = seen
-            clicks[first + place] = click
-            last = place + _unsigned(1) if click else last
-
-
-@compiled
-def _longest(offsets: NDArray[np.uint64]) -> int:
-    longest = _unsigned(0)
-    for session in range(len(offsets) - 1):
-        longest = max(longest, offsets[session + 1] - offsets[session])
-    return int(longest)
+            attracted[first + place] = drawn
+            clicks[first + place] = seen & drawn
+            if seen & drawn:
+                distance = _unsigned(1)
+            elif distance > 0:
+                distance += _unsigned(1)
 
 
 @compiled

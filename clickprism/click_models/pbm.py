@@ -9,7 +9,8 @@ import numpy as np
 
 from clickprism.click_models.fitted import Browsing, FittedModel, Iterated, Prior, check_sessions, filled
 from clickprism.click_models.users import Response, Shown, check_curve, session_log_likelihood
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError
+from clickprism.settings import check_fields
 from clickprism.types import Bool, Clicks, Float64, Int32, Int64
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ class PositionUser:
     curve: tuple[float, ...] = EYE_TRACKING
 
     def __post_init__(self) -> None:
-        if not 0 <= self.severity < float("inf"):
-            raise SettingError("severity", self.severity, "be 0 or more")
+        check_fields(self, severity=(0, 100))
         check_curve("curve", self.curve)
 
     def observation(self, positions: Int64 | Int32) -> Float64:
@@ -49,10 +49,9 @@ class PositionUser:
 
     def click(self, shown: Shown, *, seed: int) -> Response:
         """Simulate one user per session."""
-        from clickprism.click_models.kernels import by_position, see
+        from clickprism.click_models.kernels import by_entry, see
 
-        curve = self.observation(np.arange(1, len(self.curve) + 1)).astype(np.float32)
-        return see(by_position, shown, seed, curve)
+        return see(by_entry, shown, seed, self.observation(shown.positions).astype(np.float32))
 
     def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
         """Return log P(clicks) of each session, [sessions]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias, final
 
 import numpy as np
@@ -11,10 +11,12 @@ from scipy.sparse.csgraph import connected_components
 from clickprism._util.compiled import compiled
 from clickprism.click_models.pbm import Counts, PositionUser
 from clickprism.click_models.users import Response, Shown, session_log_likelihood
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError
+from clickprism.settings import check_fields
 from clickprism.types import Bool, Float64, Int32, Int64
 
 Table: TypeAlias = tuple[Int64, Int64, Float64, Float64]  # offsets, positions from 0, clicks, skips
+Setting: TypeAlias = Literal["eye-tracking", "hyperbolic"]
 BLOCK = 50  # steps of EM between two looks at the curve
 LEAST = 1e-6
 
@@ -38,14 +40,11 @@ class TrustUser:
 
     name: ClassVar[str] = "trust"
 
-    setting: Literal["eye-tracking", "hyperbolic"] = "eye-tracking"
+    setting: Setting = "eye-tracking"
     severity: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.setting not in ("eye-tracking", "hyperbolic"):
-            raise SettingError("setting", self.setting, "be 'eye-tracking' or 'hyperbolic'")
-        if not 0 <= self.severity < float("inf"):
-            raise SettingError("severity", self.severity, "be 0 or more")
+        check_fields(self, setting=Setting, severity=(0, 100))
 
     def observation(self, positions: Int64 | Int32) -> Float64:
         """Return theta, the probability that a document at each position is observed, [positions]."""
@@ -65,12 +64,10 @@ class TrustUser:
 
     def click(self, shown: Shown, *, seed: int) -> Response:
         """Simulate one user per session."""
-        from clickprism.click_models.kernels import by_position, see
+        from clickprism.click_models.kernels import by_entry, see
 
-        longest = int(np.diff(shown.offsets).max(initial=1))
-        curve = self.observation(np.arange(1, longest + 1)).astype(np.float32)
-        believed = Shown(shown.lists, shown.offsets, shown.rows, self._believed(shown).astype(np.float32), shown.start)
-        return see(by_position, believed, seed, curve)
+        believed = replace(shown, attraction=self._believed(shown).astype(np.float32))
+        return see(by_entry, believed, seed, self.observation(shown.positions).astype(np.float32))
 
     def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
         """Return log P(clicks) of each session, [sessions]."""

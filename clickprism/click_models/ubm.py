@@ -65,21 +65,23 @@ class BrowsingUser:
 
     def observation(self, positions: Int64 | Int32, last_clicks: Int64) -> Float64:
         """Return P(observed) at each position, given the position of the last click above it, 0 for none."""
-        size = len(self.table)
-        square = np.array([row + (0.0,) * (size - len(row)) for row in self.table], dtype=np.float64)
-        rows = np.minimum(positions, size) - 1
-        columns = np.where(last_clicks == 0, rows, np.minimum(positions - last_clicks, rows) - 1)
-        result: Float64 = square[rows, columns]
-        return result
+        rows = np.minimum(positions, len(self.table)) - 1
+        distances = np.where(last_clicks == 0, 0, np.minimum(positions - last_clicks, rows))
+        return np.asarray(self._square[rows, distances], dtype=np.float64)
+
+    @property
+    def _square(self) -> Float64:
+        """The table with a column for each distance, 0 for no click above, [positions, distances]."""
+        square = np.zeros((len(self.table), len(self.table)))
+        for row, values in enumerate(self.table):
+            square[row, : row + 1] = values[-1:] + values[:-1]
+        return square
 
     def click(self, shown: Shown, *, seed: int) -> Response:
         """Simulate one user per session."""
         from clickprism.click_models.kernels import by_last_click, see
 
-        positions = np.arange(1, len(self.table) + 1)
-        last_clicks = np.arange(len(self.table) + 1)[:, None]
-        by_last = self.observation(positions, np.minimum(last_clicks, positions - 1))
-        return see(by_last_click, shown, seed, (by_last.astype(np.float32), np.array(self.table[-1], dtype=np.float32)))
+        return see(by_last_click, shown, seed, self._square.astype(np.float32))
 
     def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
         """Return log P(clicks) of each session, [sessions]: given the last click above, entries are independent."""

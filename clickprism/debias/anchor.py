@@ -22,7 +22,7 @@ from clickprism.types import Clicks, Float64, Int64
 LEAST_MOVED: Final = 0.2  # share of the shown pairs with several positions from which the curve is identified
 MOST_PAIRS: Final = 200_000  # for the regressions
 RIDGE: Final = 10.0
-SURE: Final = 3.0  # standard errors of the gain from which coupling is found
+SURE: Final = 3.0  # standard errors of the gain from which coupling is present
 MOST_STEPS: Final = 30  # of Newton's method
 SHOWN_SHARE: Final = 0.02  # of the candidates, if the log does not name those that were not shown
 LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which the log names candidates
@@ -47,11 +47,7 @@ class Anchor:
 
     @classmethod
     def of(cls, clicks: Clicks) -> Anchor | None:
-        """Return the anchor of a log.
-
-        None if too few documents were shown at several positions, or if the log has no position curve that is the same
-        for all documents (`position_curve`).
-        """
+        """Return the anchor of a log; None if too few documents were shown at several positions, or without a curve."""
         if moved_share(clicks) < LEAST_MOVED:
             return None
         logs = position_curve(clicks)
@@ -59,10 +55,9 @@ class Anchor:
             return None
         curve = np.exp(logs)
         rows, pair = np.unique(clicks.rows, return_inverse=True)
-        shown = clicks.list_impressions.astype(np.float64)
         engine = engine_weights(clicks)
         residual = -np.log(clicks.positions) - (clicks.lists.features[rows] @ engine)[pair]
-        centre = float(np.average(residual, weights=shown))
+        centre = float(np.average(residual, weights=clicks.list_impressions.astype(np.float64)))
         return cls(curve, engine, centre, _engine_relevance(clicks, curve))
 
 
@@ -104,12 +99,12 @@ def position_curve(clicks: Clicks) -> Float64 | None:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """The shown pairs of a log, of at most so many whole queries: rows, query and engine's score, [pairs]."""
+    """The shown pairs of a log, of at most so many whole queries."""
 
-    rows: Int64
-    query: Int64
-    score: Float64
-    kept: Int64  # of each entry of the log its pair, -1 for none
+    rows: Int64  # [pairs]
+    query: Int64  # [pairs]
+    score: Float64  # of the engine: minus the mean log position, [pairs]
+    of_entry: Int64  # the pair of each entry of the log, -1 for none
 
     @classmethod
     def of(cls, clicks: Clicks) -> _Pairs:
@@ -119,24 +114,23 @@ class _Pairs:
         queries = clicks.lists.list_of[rows]
         used = queries <= queries[min(MOST_PAIRS, len(rows)) - 1]
         query = np.unique(queries[used], return_inverse=True)[1].astype(np.int64)
-        kept = np.where(used[pair], pair, -1)
-        return cls(rows[used], query, score[used], kept)
+        return cls(rows[used], query, score[used], np.where(used[pair], pair, -1))
 
 
 def _engine_relevance(clicks: Clicks, curve: Float64) -> float:
     """Return rho, by Poisson regression of clicks on features and the engine's score within queries; at least 0."""
     pairs = _Pairs.of(clicks)
-    entries = pairs.kept >= 0
-    pair, size = pairs.kept[entries], len(pairs.rows)
-    counted = np.bincount(pair, weights=clicks.clicks[entries], minlength=size).astype(np.float64)
-    exposed = np.bincount(
-        pair, weights=(clicks.list_impressions * curve[clicks.positions - 1])[entries], minlength=size
+    entries = pairs.of_entry >= 0
+    exposure = clicks.list_impressions * curve[clicks.positions - 1]
+    clicked, exposed = (
+        np.bincount(pairs.of_entry[entries], weights=each[entries], minlength=len(pairs.rows)).astype(np.float64)
+        for each in (clicks.clicks, exposure)
     )
     columns = centred(np.column_stack([pairs.score, clicks.lists.features[pairs.rows]]), pairs.query)
     spread = columns.std(axis=0)
     columns /= np.where(spread > 0, spread, 1.0)
     ridge = np.append(1e-6, np.full(columns.shape[1] - 1, RIDGE))
-    weights = linear_clicks(columns, counted, np.log(np.maximum(exposed, 1e-9)), pairs.query, ridge=ridge)
+    weights = linear_clicks(columns, clicked, np.log(np.maximum(exposed, 1e-9)), pairs.query, ridge=ridge)
     return max(0.0, float(weights[0] / spread[0])) if spread[0] > 0 else 0.0
 
 
@@ -149,13 +143,10 @@ def moved_share(clicks: Clicks) -> float:
     >>> moved_share(Clicks(lists, np.array([0, 2, 3]), rows, positions, np.array([1, 0, 0]), np.array([5, 5])))
     0.5
     """
-    pairs, pair = np.unique(clicks.rows, return_inverse=True)
-    if not len(pairs):
-        return 0.0
-    lowest, highest = np.full(len(pairs), np.inf), np.zeros(len(pairs))
-    np.minimum.at(lowest, pair, clicks.positions)
-    np.maximum.at(highest, pair, clicks.positions)
-    return float((highest > lowest).mean())
+    depth = clicks.max_position + 1
+    rows = np.unique(clicks.rows * depth + clicks.positions) // depth
+    positions = np.unique(rows, return_counts=True)[1]
+    return float((positions > 1).mean()) if len(positions) else 0.0
 
 
 def engine_weights(clicks: Clicks) -> Float64:
@@ -246,16 +237,12 @@ def linear_clicks(
 def linear_engine(features: Float64, values: Float64, query: Int64, *, ridge: float) -> Float64:
     """Return the coefficients of a ridge regression of values on features, both centred within queries."""
     own = centred(features, query)
-    matrix = own.T @ own + ridge * np.eye(own.shape[1])
-    return np.asarray(np.linalg.solve(matrix, own.T @ centred(values, query)))
+    return np.asarray(np.linalg.solve(own.T @ own + ridge * np.eye(own.shape[1]), own.T @ centred(values, query)))
 
 
 def centred(values: Float64, query: Int64) -> Float64:
     """Return values minus their mean over the query; vectors or matrices, [pairs, ...]."""
-    size = int(query.max(initial=-1)) + 1
-    count = np.maximum(np.bincount(query, minlength=size), 1)
-    if values.ndim == 1:
-        return np.asarray(values - (np.bincount(query, weights=values, minlength=size) / count)[query])
-    total = np.zeros((size, values.shape[1]))
+    total = np.zeros((int(query.max(initial=-1)) + 1, *values.shape[1:]))
     np.add.at(total, query, values)
-    return np.asarray(values - (total / count[:, None])[query])
+    count = np.maximum(np.bincount(query, minlength=len(total)), 1)
+    return np.asarray(values - (total.T / count).T[query])

@@ -1,15 +1,16 @@
 """What a method is: settings that turn a ranker into a learner, or a log into what trees grow on.
 
-A learner has two faces. Networks are trained by its loss. Tree ensembles learn from one target a document, clicks per
-exposure: there the learner says how much exposure each entry of the log had, after it was trained around a network if
-its observation has to be learned. A method that boosts in a way of its own says so by `boosting` (`TreeMethod`).
+Networks are trained by a learner's loss. Tree ensembles learn from one target for each document, clicks per exposure:
+the learner computes the exposure of each entry of the log, after it was trained around a network if its observation has
+to be learned. A method may also give LightGBM rows or an objective of its own (`Method.boosting`).
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -28,22 +29,71 @@ BIASES: Final[dict[Bias, str]] = {
     "trust": "users click irrelevant documents at the top",
     "interaction": "observation depends on the clicks and documents above",
 }
-
-
+SIMILAR: Final = ("similar documents at several positions",)
 BLOCK: Final = 65_536
 SAMPLE: Final = 1_000
-LARGEST_LOG: Final = 20.0  # beyond e^20 a ratio of observations is none
+LARGEST_LOG: Final = 20.0  # limit of the log of a ratio of observations
+
+
+class Method:
+    """A method: a final, frozen dataclass of settings that inherits from this class and defines `learner`.
+
+    Help, refusals, `auto` and the docs are generated from what it declares.
+
+    Attributes:
+        name: The method's short name.
+        summary: What the method does, in one sentence.
+        corrects: The biases that it corrects, keys of `BIASES`.
+        needs: What the log, or the user, must provide beyond lists, positions and clicks.
+        learns_observation: Whether a learner must be trained before it can compute the exposure of a log.
+        needs_patterns: Whether its loss joins several clicks of a session; sessions may then be merged only if the same
+            documents were clicked (`Clicks.merge(by="pattern")`).
+        takes_weights: Whether clicks may carry weights (`Clicks.weighted`).
+        published: Whether it is a paper to the letter, which `auto` does not try.
+        trees_only: Whether it has no loss for networks, and so no `learner`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str] = ""
+    corrects: ClassVar[tuple[Bias, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ()
+    learns_observation: ClassVar[bool] = False
+    needs_patterns: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
+    published: ClassVar[bool] = False
+    trees_only: ClassVar[bool] = False
+
+    def learner(self, ranker: nn.Module, clicks: Clicks) -> Learner:
+        """Return a learner around `ranker` for a log such as `clicks`, whose positions and counts may set it up."""
+        must = f"be {LambdaMART.name} for the method {self.name}, which grows trees and has no loss for a network"
+        raise SettingError("ranker", type(ranker).__name__, must)
+
+    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> Learner:
+        """Return the learner that the weights of a checkpoint fit into; override it if `learner` fits to the log."""
+        return self.learner(ranker, clicks)
+
+    def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting | None:
+        """Return rows, groups and targets, or an objective, for trees; None for clicks per exposure."""
+        return None
+
+    def published_ranker(self, ranker: Any) -> Any:
+        """Return the settings of the ranker with the values that the paper specifies."""
+        return ranker
+
+    def published_training(self, clicks: Clicks) -> dict[str, Any]:
+        """Return the fields of the training settings that the paper specifies, with its values."""
+        return {}
 
 
 class Learner(nn.Module, ABC):
     """A module in training: the ranker, whatever else the method learns, and the loss that joins them.
 
-    A position-only method says its `loss` and its `observation`; one whose observation depends on the document says
-    `click_logits` and `exposure` too.
+    A method whose observation depends on positions only defines `loss` and `observation`; one whose observation depends
+    on the document defines `click_logits` and `exposure` too.
 
     Attributes:
-        ranker: the network that will rank, features in, scores out; all that is kept for serving.
-        base_odds: what a method of probabilities adds to scores, P(relevant) = s(f(x) + base_odds); 0 for the others.
+        ranker: The network that will rank; it alone is kept for serving.
+        base_odds: What a method of probabilities adds to scores, P(relevant) = s(f(x) + base_odds); 0 for the others.
     """
 
     ranker: nn.Module
@@ -55,52 +105,49 @@ class Learner(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """The parts of the loss by name, each a mean over sessions; their sum is minimised."""
+        """Return the parts of the loss by name, each a mean over sessions; their sum is minimised."""
 
     @abstractmethod
     def observation(self) -> Float64 | None:
-        """The observation by position relative to the first, as learned or given; None if the method has none."""
+        """Return the observation by position relative to the first, learned or given; None if the method has none."""
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Log of the click probability at each place up to a constant a list, [lists, places]: score + log o.
+        """Return the log of the click probability, up to a constant for each list, [lists, places].
 
-        Its softmax against clicks that were held out is a validation that needs no labels, and that does not change
-        when a function of the document moves between relevance and observation.
+        Its softmax against held-out clicks is a validation without labels, which does not change when a function of
+        the document moves between relevance and observation.
         """
         scores = score(self.ranker, batch)
         curve = self.observation()
         return scores if curve is None else scores + torch.from_numpy(np.log(curve)).to(scores)[batch.positions - 1]
 
     def exposure(self, clicks: Clicks) -> Float64:
-        """How often each entry was seen, in units of the first position: impressions times observation, [entries]."""
+        """Return impressions times observation, in units of the first position, [entries]."""
         curve = self.observation()
         shown = clicks.list_impressions.astype(np.float64)
         return shown if curve is None else shown * curve[clicks.positions - 1]
 
     def background(self, clicks: Clicks) -> Float64:
-        """The clicks that each entry would have had if nothing were relevant, 0 but where users trust, [entries]."""
+        """Return the clicks expected if nothing were relevant: 0 unless users trust high positions, [entries]."""
         return np.zeros(len(clicks.rows))
 
     def statistics(self, batch: Batch) -> torch.Tensor | None:
-        """Sums over the sessions of a batch that `update` learns from, beside the gradient; None for no such thing.
-
-        They are taken before the gradient's step, and added up over processes where several train.
-        """
+        """Return sums over the sessions of a batch for `update`, taken before the gradient step; None if not used."""
         return None
 
     def update(self, sums: torch.Tensor) -> None:
-        """Learn from the sums of one batch, after the gradient's step: such as a step of EM on a buffer."""
+        """Learn from the sums of one batch after the gradient step, such as a step of EM on a buffer."""
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """All parameters, in groups, each with its learning rate as a multiple of the common one."""
+        """Return all parameters in groups, each with its learning rate as a multiple of the common one."""
         return [(1.0, list(self.parameters()))]
 
 
 class DocumentLearner(Learner):
-    """A learner that says log o_k(x); what it says of curves and exposure is relative to o_1(x).
+    """A learner with log o_k(x), an observation that depends on the document.
 
-    That ratio does not change when a function of the document moves from observation to relevance, and so it is what
-    clicks can tell. Clicks per such exposure estimate c_1(x) = r(x) o_1(x).
+    Clicks identify o_k(x) / o_1(x), which does not change when a function of the document moves from observation to
+    relevance. Clicks per such exposure estimate c_1(x) = r(x) o_1(x).
     """
 
     sample: torch.Tensor
@@ -113,48 +160,46 @@ class DocumentLearner(Learner):
 
     @abstractmethod
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
-        """Log o_k(x) at every position, [..., features] to [..., positions]."""
+        """Return log o_k(x) at every position, [..., features] to [..., positions]."""
 
-    def log_observation_at(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Log o_k(x) where each document stood, [documents, features] and [documents] to [documents]."""
-        return at(self.log_observation(features), positions)
+    def log_exposure(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return the log exposure of an impression, log o_k(x) / o_1(x), [documents]."""
+        logs = self.log_observation(features)
+        return at(logs, positions) - logs[:, 0]
 
     def observation(self) -> Float64:
-        """The observation of the average document shown: the geometric mean of o_k(x) / o_1(x) over a sample."""
+        """Return the geometric mean of o_k(x) / o_1(x) over a sample of the documents shown."""
         with torch.no_grad():
             logs = self.log_observation(self.sample).double()
             curve = (logs - logs[:, :1]).mean(0)
         return curve.clamp(-LARGEST_LOG, LARGEST_LOG).exp().numpy()
 
     def exposure(self, clicks: Clicks) -> Float64:
-        """Impressions times o_k(x) / o_1(x) of each document, [entries]."""
-
-        def relative(features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-            logs = self.log_observation(features)
-            return at(logs, positions) - logs[:, 0]
-
-        return on_entries(relative, clicks) * clicks.list_impressions
+        """Return impressions times the exposure of each document, [entries]."""
+        logs = np.empty(len(clicks.rows))
+        with torch.no_grad():
+            for start in range(0, len(logs), BLOCK):
+                part = slice(start, start + BLOCK)
+                features = torch.from_numpy(np.array(clicks.lists.features[clicks.rows[part]], dtype=np.float32))
+                positions = torch.from_numpy(clicks.positions[part].astype(np.int64))
+                logs[part] = self.log_exposure(features, positions).double().numpy()
+        return np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG)) * clicks.list_impressions
 
 
 def at(logs: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Of log o at every position, [documents, positions], that at one of each document, [documents]."""
+    """Return the value at the position of each document, [documents, positions] to [documents]."""
     return logs.gather(1, positions[:, None] - 1)[:, 0]
 
 
-def on_entries(log_observation_at: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], clicks: Clicks) -> Float64:
-    """The observation of each entry of a log, by a map of features and positions to log o, [entries]."""
-    logs = np.empty(len(clicks.rows))
-    with torch.no_grad():
-        for start in range(0, len(logs), BLOCK):
-            part = slice(start, start + BLOCK)
-            features = torch.from_numpy(np.array(clicks.lists.features[clicks.rows[part]], dtype=np.float32))
-            positions = torch.from_numpy(clicks.positions[part].astype(np.int64))
-            logs[part] = log_observation_at(features, positions).double().numpy()
-    return np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG))
+def dropped(logs: torch.Tensor, drop: float) -> torch.Tensor:
+    """Return log(t + (1 - t) o): the observation after LBD's Bernoulli dropping, in expectation."""
+    if drop in (0, 1):
+        return logs if drop == 0 else torch.zeros_like(logs)
+    return torch.logaddexp(logs + math.log1p(-drop), torch.full_like(logs, math.log(drop)))
 
 
 def towered(ranker: nn.Module, method: str) -> Towered:
-    """The ranker as layers with a linear one at the end, which a second tower can be built like."""
+    """Return the ranker as layers with a linear one at the end, from which a second tower can be built."""
     if not isinstance(ranker, Towered):
         kind = type(ranker).__name__
         must = f"be a network with a linear layer at the end, such as linear, mlp or attention, for {method}"
@@ -162,90 +207,13 @@ def towered(ranker: nn.Module, method: str) -> Towered:
     return ranker
 
 
-@runtime_checkable
-class NetworkMethod(Protocol):
-    """Settings of a method that gives a network its loss, a frozen dataclass that is final.
-
-    Attributes:
-        name: the method's short name.
-        learns_observation: whether a learner must be trained before it can say the exposure of a log.
-        needs_patterns: whether its loss joins several clicks of a session, such as those of a pair: then sessions may
-            be merged only where they were clicked alike (`Clicks.merge(by="pattern")`).
-    """
-
-    name: ClassVar[str]
-    learns_observation: ClassVar[bool]
-    needs_patterns: ClassVar[bool]
-
-    def learner(self, ranker: nn.Module, clicks: Clicks) -> Learner:
-        """A learner around `ranker` for a log such as `clicks`, whose positions and counts may set it up."""
-        ...
+def spread(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the values of documents at their places, 0 where masked: [documents] to [lists, places]."""
+    return torch.zeros(mask.shape, dtype=values.dtype).masked_scatter(mask, values)
 
 
-@runtime_checkable
-class RestoringMethod(Protocol):
-    """A method whose learner takes long to set up, or comes out different by a hair: a resumed run restores it."""
-
-    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> Learner:
-        """The learner that `weights`, a state dict, fit into: nothing is learned from the log again."""
-        ...
-
-
-@runtime_checkable
-class PublishedMethod(Protocol):
-    """A method that is a paper to the letter: it also fixes the parts of ranker and training that the paper names."""
-
-    def published_ranker(self, ranker: Any) -> Any:
-        """Return the settings of the ranker with what the paper says of it."""
-        ...
-
-    def published_training(self, clicks: Clicks) -> dict[str, Any]:
-        """Return the fields of the training settings that the paper names, with its values."""
-        ...
-
-
-@runtime_checkable
-class TreeMethod(Protocol):
-    """Settings of a method that boosts trees in a way of its own, a frozen dataclass that is final.
-
-    A method may be both; trees are then grown by `boosting`.
-
-    Attributes:
-        name: the method's short name.
-        needs_patterns: whether it joins several clicks of a session, as above.
-    """
-
-    name: ClassVar[str]
-    needs_patterns: ClassVar[bool]
-
-    def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting:
-        """What trees grow on for this log: rows, groups and targets, or an objective."""
-        ...
-
-
-class Declared:
-    """What every method in the registry declares about itself: help, refusals, `auto` and docs are made of it.
-
-    Attributes:
-        name: the method's short name.
-        summary: what the method does, in one sentence.
-        corrects: the biases that it corrects, keys of `BIASES`.
-        needs: what the log, or the user, must provide beyond lists, positions and clicks.
-        learns_observation: whether a learner must be trained before it can say the exposure of a log.
-        needs_patterns: whether its loss joins several clicks of a session (see `NetworkMethod`).
-        takes_weights: whether clicks may carry weights (`Clicks.weighted`).
-        published: whether it is a paper to the letter, which `auto` does not try.
-    """
-
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    corrects: ClassVar[tuple[Bias, ...]] = ()
-    needs: ClassVar[tuple[str, ...]] = ()
-    learns_observation: ClassVar[bool] = False
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = False
-    published: ClassVar[bool] = False
-
-
-SIMILAR: Final = ("similar documents at several positions",)
-Method: TypeAlias = NetworkMethod | TreeMethod
+def flat(network: nn.Sequential) -> nn.Sequential:
+    """Return the network with zeros as its last layer, so that it has no effect at the start."""
+    for parameter in network[-1].parameters():
+        nn.init.zeros_(parameter)
+    return network

@@ -1,11 +1,11 @@
 """Click models by gradients: attraction, satisfaction and observation as functions of features.
 
-A browsing model is a small module with two answers about every place of a page: the log odds that it is seen given the
-clicks above it (`forward`), and the log of the probability that it is seen before any click is known (`marginal`). With
-the first, a click has the probability s(odds) a, a the attraction, and the clicks of a session multiply.
+A browsing model is a module that returns two things for every place of a page: the log odds that it is observed given
+the clicks above it (`forward`), and the log probability that it is observed before any click is known (`marginal`).
+With the first, a click has the probability s(odds) a, a the attraction, and the clicks of a session multiply.
 
-Probabilities are sums of logs; nothing is subtracted that could cancel. What is certain has the log odds `CERTAIN`,
-which is finite, so that gradients through it are 0 and not NaN.
+Probabilities are sums of logs. What is certain has the log odds `CERTAIN`, which is finite, so that gradients through
+it are 0 and not NaN.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, final, get_args
+from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.base import Declared, Learner
+from clickprism.debias.base import Learner, Method
 from clickprism.debias.losses import count_loss, log_both, log_click, score
 from clickprism.errors import DataError, SettingError
 from clickprism.model import network_scores
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Bool, Clicks, Float64, Int64
 
 CERTAIN: Final = 1e30
@@ -38,32 +39,30 @@ LEAST: Final = 1e-9
 
 @final
 @dataclass(frozen=True)
-class NeuralClickModel(Declared):
+class NeuralClickModel(Method):
     """The exact likelihood of the clicks of a session, with a network for the attraction a(x).
 
     loss = - sum_k [c_k log(e_k a_k) + (1 - c_k) log(1 - e_k a_k)],  a = sigmoid(f(x) + constant)
 
-    with e_k the probability that position k is seen given the clicks above it, by the chosen model: pbm (Richardson et
-    al. 2007), a number a position; ubm (Dupret and Piwowarski 2008), one for each position and last click; cascade
-    (Craswell et al. 2008); dcm (Guo, Liu and Wang 2009), to go on after a click, by position; ccm (Guo et al. 2009),
-    three numbers; dbn (Chapelle and Zhang 2009), a satisfaction s(x) and one perseverance; sdbn, the same with a
+    with e_k the probability that position k is observed given the clicks above it, by the chosen model: pbm (Richardson
+    et al. 2007), a number for each position; ubm (Dupret and Piwowarski 2008), one for each position and last click;
+    cascade (Craswell et al. 2008); dcm (Guo, Liu and Wang 2009), going on after a click, by position; ccm (Guo et al.
+    2009), three numbers; dbn (Chapelle and Zhang 2009), a satisfaction s(x) and one perseverance; sdbn, the same with a
     perseverance of 1. For the cascade family e_k is summed exactly over where the user may have stopped.
 
-    The first document is always seen, e_1 = 1. So the score is the log odds of a click in the first slot, up to a
-    constant: clicks identify that, but not which part of it is relevance. Unbiased when users browse as the model says
-    and documents with similar features have different positions (pbm, ubm) or below other documents (the rest).
+    The first document is always observed, e_1 = 1, so the score is the log odds of a click at the first position, up to
+    a constant: clicks identify that, but not which part of it is relevance. Unbiased when users browse as the model
+    says and documents with similar features have different positions (pbm, ubm) or below other documents (the rest).
 
-    The cascade model has no second click: of a session with several it takes all down to the first. Except for pbm (of
-    which `pal` is the form for merged logs) the clicks of a session are joined, so the method needs patterns.
+    The cascade model has no second click: of a session with several clicks it uses everything down to the first.
 
     Attributes:
-        model: how users browse.
-        satisfaction: of dbn and sdbn: "network", a second network of the ranker's shape on the features; or "constant".
-        observation_features: let features move the observation too: another network of the ranker's shape is added to
+        model: How users browse.
+        satisfaction: Of dbn and sdbn: "network", a second network of the ranker's shape on the features; or "constant".
+        observation_features: Let observation depend on features too: another network of the ranker's shape is added to
             the log odds of the observation parameters (for dcm, ccm and dbn: of going on below the document). The first
             position stays certain for every document.
-        observation_rate: the learning rate of the observation parameters, as a multiple of the ranker's; networks learn
-            at the ranker's.
+        observation_rate: Learning rate of the observation parameters, as a multiple of the ranker's.
 
     >>> import clickprism as cp
     >>> data = cp.synthetic(cp.SyntheticSettings(train_queries=50, validation_queries=20, test_queries=20))
@@ -86,18 +85,13 @@ class NeuralClickModel(Declared):
     observation_rate: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.model not in get_args(ModelName):
-            raise SettingError("model", self.model, f"be one of {', '.join(get_args(ModelName))}")
-        if self.satisfaction not in ("network", "constant"):
-            raise SettingError("satisfaction", self.satisfaction, "be one of network, constant")
+        check_fields(self, observation_rate="(0, inf)")
         if self.observation_features and self.model in ("cascade", "sdbn"):
             must = f"be off for {self.model}, which has no observation to learn"
             raise SettingError("observation_features", self.observation_features, must)
-        if not 0 < self.observation_rate < math.inf:
-            raise SettingError("observation_rate", self.observation_rate, "be above 0")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickModelLearner:
-        """A learner with the observation parameters for the positions of the log, all one half at the start."""
+        """Return a learner with the observation parameters for the positions of the log, all one half at the start."""
         return ClickModelLearner(self, ranker, clicks)
 
 
@@ -121,7 +115,7 @@ class ClickModelLearner(Learner):
         self._log = _sample(clicks)
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """Minus the log-likelihood of the sessions."""
+        """Return minus the log-likelihood of the sessions."""
         page, clicked = self._page(batch), batch.clicks > 0
         log_clicked, log_skipped = log_click(page.attraction, *log_both(self.browsing(page, clicked)))
         if self.settings.model == "cascade":
@@ -130,15 +124,15 @@ class ClickModelLearner(Learner):
         return {"clicks": count_loss(batch, log_clicked, log_skipped)}
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Log of the probability of a click before any other is known, [lists, places]."""
+        """Return the log probability of a click before any other is known, [lists, places]."""
         page = self._page(batch)
         return self.browsing.marginal(page) + log_both(page.attraction)[0]
 
     def observation(self) -> Float64:
-        """The mean over the log of the probability to be seen, by position relative to the first.
+        """Return the mean probability of being observed over the log, by position relative to the first.
 
-        Except for pbm it depends on the documents: on what stands above. It is the mean over 4096 ranked lists of the
-        log at most, spread evenly over it. A position that is never shown has the value of that above it.
+        Except for pbm it depends on the documents above. It is the mean over at most 4096 ranked lists, spread evenly
+        over the log. A position that is never shown has the value of the one above it.
         """
         seen, places = self._seen(self._log), self._log.positions - 1
         shown = np.bincount(places, weights=self._log.list_impressions, minlength=self.positions)
@@ -148,29 +142,27 @@ class ClickModelLearner(Learner):
         return np.asarray(curve / curve[0], dtype=np.float64)
 
     def exposure(self, clicks: Clicks) -> Float64:
-        """Impressions times the probability to be seen before any click is known: E[clicks] = a x exposure.
+        """Return impressions times the probability of being observed before any click is known.
 
-        The probability given the session's own clicks would be biased: what was clicked was seen for certain.
+        The probability given the session's own clicks would be biased: what was clicked was certainly observed.
         """
         return np.asarray(clicks.list_impressions * np.maximum(self._seen(clicks), LEAST))
 
     def click_probability(self, clicks: Clicks) -> Float64:
-        """The probability of a click on each entry before anything of the session is known, [entries]."""
+        """Return the probability of a click on each entry before anything of the session is known, [entries]."""
         return self._by_entry(clicks, lambda page, _: self.browsing.marginal(page) + log_both(page.attraction)[0])
 
     def conditional_probability(self, clicks: Clicks) -> Float64:
-        """The probability of a click on each entry given the clicks above it, [entries]."""
+        """Return the probability of a click on each entry given the clicks above it, [entries]."""
         if not clicks.are_patterns:
             remedy = 'Give it the sessions one by one, or merged by clicks.merge(by="pattern")'
             raise DataError("a merged log forgets which clicks were above", remedy=remedy)
-
-        def clicked_too(page: Page, clicked: torch.Tensor) -> torch.Tensor:
-            return log_both(self.browsing(page, clicked))[0] + log_both(page.attraction)[0]
-
-        return self._by_entry(clicks, clicked_too)
+        return self._by_entry(
+            clicks, lambda page, clicked: log_both(self.browsing(page, clicked))[0] + log_both(page.attraction)[0]
+        )
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The ranker's group, that of the other networks, and that of the observation parameters."""
+        """Return the ranker's group, that of the other networks, and that of the observation parameters."""
         networks = [network for network in (self.satisfaction, self.tilt) if network is not None]
         own = [*self.browsing.parameters(), *([] if self.constant is None else [self.constant])]
         beside = [parameter for network in networks for parameter in network.parameters()]
@@ -187,11 +179,11 @@ class ClickModelLearner(Learner):
         return Page(batch.mask, batch.positions, attraction, satisfaction, tilt)
 
     def _seen(self, clicks: Clicks) -> Float64:
-        """The probability that each entry is seen before any click is known, [entries]."""
+        """Return the probability that each entry is observed before any click is known, [entries]."""
         return self._by_entry(clicks, lambda page, _: self.browsing.marginal(page))
 
     def _by_entry(self, clicks: Clicks, log: Callable[[Page, torch.Tensor], torch.Tensor]) -> Float64:
-        """The probability whose log is a function of a page and of what was clicked on it, [entries]."""
+        """Return the probability whose log is a function of a page and of what was clicked on it, [entries]."""
         result = np.empty(len(clicks.rows))
         with torch.no_grad():
             for page, mask, entries in self._pages(clicks):
@@ -200,7 +192,7 @@ class ClickModelLearner(Learner):
         return result
 
     def _pages(self, clicks: Clicks) -> Iterator[tuple[Page, Bool, Int64]]:
-        """The lists in padded parts, with the entry of each place; every document is scored once, in double."""
+        """Yield the lists in padded parts, with the entry of each place; every document is scored once."""
         rows, document = np.unique(clicks.rows, return_inverse=True)
         features = clicks.lists.features[rows]
 
@@ -225,7 +217,7 @@ class ClickModelLearner(Learner):
 
 
 def fresh_copy(network: nn.Module) -> nn.Module:
-    """A network of the same shape with new weights, from torch's generator."""
+    """Return a network of the same shape with new weights, from torch's generator."""
     copied = copy.deepcopy(network)
     for module in copied.modules():
         reset = getattr(module, "reset_parameters", None)
@@ -237,14 +229,11 @@ def fresh_copy(network: nn.Module) -> nn.Module:
 def _browsing(model: ModelName, positions: int) -> Browsing:
     if model == "pbm":
         return ByPosition(positions)
-    if model == "ubm":
-        return ByLastClick(positions)
-    name: ChainName = model
-    return Chain(name, positions)
+    return ByLastClick(positions) if model == "ubm" else Chain(model, positions)
 
 
 def _first_slot_odds(clicks: Clicks) -> float:
-    """The log odds of a click on the first document of a list: what the attraction starts from."""
+    """Return the log odds of a click on the first document of a list, from which the attraction starts."""
     first = clicks.offsets[:-1][np.diff(clicks.offsets) > 0]
     rate = clicks.clicks[first].sum() / max(float(clicks.list_impressions[first].sum()), 1.0)
     rate = min(max(float(rate), 1e-3), 1 - 1e-3)
@@ -258,56 +247,48 @@ def _sample(clicks: Clicks) -> Clicks:
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """Ranked lists as a browsing model sees them; each field is [lists, places].
+    """Ranked lists as the input of a browsing model; each field is [lists, places]."""
 
-    Attributes:
-        mask: True where there is a document.
-        positions: from 1.
-        attraction: the log odds of a click once seen.
-        satisfaction: the log odds that a click ends the search, for the models that have it.
-        tilt: what features add to the log odds of the model's observation parameters; 0 where they add nothing.
-    """
-
-    mask: torch.Tensor
-    positions: torch.Tensor
-    attraction: torch.Tensor
-    satisfaction: torch.Tensor
-    tilt: torch.Tensor
+    mask: torch.Tensor  # True where there is a document
+    positions: torch.Tensor  # from 1
+    attraction: torch.Tensor  # log odds of a click once observed
+    satisfaction: torch.Tensor  # log odds that a click ends the search, for the models that have it
+    tilt: torch.Tensor  # what features add to the log odds of the model's observation parameters
 
 
 @final
 class ByPosition(nn.Module):
-    """PBM: seen with the odds of the position; the first is always seen."""
+    """PBM: observed with the odds of the position; the first is always observed."""
 
     def __init__(self, positions: int) -> None:
         super().__init__()
         self.odds = nn.Parameter(torch.zeros(positions))
 
     def forward(self, page: Page, clicked: torch.Tensor) -> torch.Tensor:
-        """The log odds that each place is seen, whatever was clicked, [lists, places]."""
+        """Return the log odds that each place is observed, whatever was clicked, [lists, places]."""
         places = page.positions.clamp_max(len(self.odds)) - 1
         return _first_certain(page.positions, self.odds[places] + page.tilt)
 
     def marginal(self, page: Page) -> torch.Tensor:
-        """Log of the probability that each place is seen, [lists, places]."""
+        """Return the log probability that each place is observed, [lists, places]."""
         return log_both(self(page, page.mask))[0]
 
 
 @final
 class ByLastClick(nn.Module):
-    """UBM: seen with the odds of the position and of where the last click above was; the first is always seen."""
+    """UBM: observed with the odds of the position and the last click above; the first is always observed."""
 
     def __init__(self, positions: int) -> None:
         super().__init__()
         self.odds = nn.Parameter(torch.zeros(positions, positions))  # position, then that of the last click, 0 for none
 
     def forward(self, page: Page, clicked: torch.Tensor) -> torch.Tensor:
-        """The log odds that each place is seen given the clicks above, [lists, places]."""
+        """Return the log odds that each place is observed given the clicks above, [lists, places]."""
         latest = torch.where(clicked & page.mask, page.positions, 0).cummax(-1).values
         return self._odds(page.positions, nn.functional.pad(latest[:, :-1], (1, 0)), page.tilt)
 
     def marginal(self, page: Page) -> torch.Tensor:
-        """Log of the probability that each place is seen, summed over where the last click may be, [lists, places]."""
+        """Return the log probability that each place is observed, summed over the last click, [lists, places]."""
         lists, places = page.mask.shape
         attraction = torch.sigmoid(page.attraction)
         clicked_at = nn.functional.pad(page.positions, (1, 0))
@@ -341,8 +322,7 @@ class Chain(nn.Module):
     | dbn     | gamma                | gamma (1 - s)              |
     | sdbn    | always               | 1 - s                      |
 
-    The first document of a list is always seen, the next one is that at the next place of the log: a position that the
-    log leaves out is no step.
+    The first document of a list is always observed; a position that the log leaves out is no step.
     """
 
     def __init__(self, model: ChainName, positions: int) -> None:
@@ -352,10 +332,10 @@ class Chain(nn.Module):
         self.odds = nn.Parameter(torch.zeros(size))
 
     def forward(self, page: Page, clicked: torch.Tensor) -> torch.Tensor:
-        """The log odds that each place is seen given the clicks above, [lists, places].
+        """Return the log odds that each place is observed given the clicks above, [lists, places].
 
-        After a click they are those of going on. After a skip, by Bayes' rule, with e the probability to be seen:
-        e (1 - a) skip to e (1 - a) (1 - skip) + (1 - e), the last for users who had stopped before.
+        After a click they are those of going on. After a skip, by Bayes' rule, with e the probability of being
+        observed: e (1 - a) skip to e (1 - a) (1 - skip) + (1 - e), the last for users who had stopped before.
         """
         (skip, skip_stop), (go, stop) = (tuple(each.unbind(-1) for each in step) for step in self.steps(page))
         ignored = log_both(page.attraction)[1].unbind(-1)
@@ -371,14 +351,14 @@ class Chain(nn.Module):
         return torch.stack(result, dim=-1)
 
     def marginal(self, page: Page) -> torch.Tensor:
-        """Log of the probability that each place is seen: the product of going on above it, [lists, places]."""
+        """Return the log probability that each place is observed: of going on everywhere above, [lists, places]."""
         (skip, _), (go, _) = self.steps(page)
         attracted, ignored = log_both(page.attraction)
         further = torch.logaddexp(attracted + go, ignored + skip).masked_fill(~page.mask, 0.0)
         return nn.functional.pad(further.cumsum(-1)[:, :-1], (1, 0))
 
     def steps(self, page: Page) -> tuple[Step, Step]:
-        """The step after a skip and that after a click, for every place, each [lists, places]."""
+        """Return the step after a skip and that after a click, for every place, each [lists, places]."""
         always = (torch.zeros_like(page.attraction), torch.full_like(page.attraction, -CERTAIN))
         if self.model == "cascade":
             return always, (always[1], always[0])

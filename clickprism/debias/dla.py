@@ -9,33 +9,33 @@ from typing import Literal, final
 import torch
 from torch import nn
 
-from clickprism.debias.base import SIMILAR, Declared, Learner
+from clickprism.debias.base import SIMILAR, Learner, Method
 from clickprism.debias.losses import score, softmax_loss
-from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks, Float64
 
-LARGEST_LOG = 60.0  # a weight beyond e^60 is no weight, and infinity times no click would not be 0
+LARGEST_LOG = 60.0  # limit of the log of a weight: infinity times no click would not be 0
 
 
 @final
 @dataclass(frozen=True)
-class DualLearning(Declared):
-    """Two softmax cross entropies that weigh each other (Ai et al., 2018).
+class DualLearning(Method):
+    """Two softmax cross entropies that weight each other (Ai et al., 2018).
 
     ranking     = - sum_i c_i (o_1 / o_k(i)) log softmax_i(f(x))
     observation = - sum_i c_i (r_1 / r_i) log softmax_i(g_k(i)),  r = exp f, o = exp g
 
-    with one free logit g a position, r_1 the relevance of the first document of the list, and weights through which no
-    gradient flows. Unbiased when the observation depends on nothing but the position, documents with similar features
-    have different positions, and no weight is cut: then both factors are recovered up to a constant.
+    with one free logit g for each position, r_1 the relevance of the first document of the list, and weights without a
+    gradient. Unbiased when the observation depends on nothing but the position, documents with similar features have
+    different positions, and no weight is cut: then both factors are recovered up to a constant.
 
     Attributes:
-        max_weight: weights above this are cut to it; 0 cuts nothing. A wide network's first steps can give relevance
-            weights in the thousands; one such step fills Adagrad's memory, and the observation hardly moves after it.
-            The default is above the ratios of usual logs (11 at position 10 of the eye-tracking curve).
-        observation_rate: the learning rate of g, as a multiple of the ranker's. There are few logits and they have far
-            to go: at the ranker's own rate the ranker is at its best long before they are right, and the observation
-            comes out up to three times too high at the lower positions (measured on MQ2008 and the embedded data).
+        max_weight: Weights above this are cut to it; 0 cuts nothing. In the first steps of a wide network, relevance
+            weights can be in the thousands; one such step fills Adagrad's memory, and the observation hardly moves
+            after it. The default is above the ratios of usual logs (11 at position 10 of the eye-tracking curve).
+        observation_rate: Learning rate of g, as a multiple of the ranker's. At the ranker's own rate the ranker is at
+            its best long before g is right (up to three times too high at the lower positions, measured on MQ2008 and
+            the embedded data).
         link: "free" takes the logits as they are learned; "elu" takes ELU(g), which does not fall below -1, as ULTRA.
 
     >>> DualLearning.ultra()
@@ -58,15 +58,10 @@ class DualLearning(Declared):
         return cls(max_weight=0.0, observation_rate=1.0, link="elu")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_weight < math.inf:
-            raise SettingError("max_weight", self.max_weight, "not be negative (0 for no limit)")
-        if not 0 < self.observation_rate < math.inf:
-            raise SettingError("observation_rate", self.observation_rate, "be above 0")
-        if self.link not in ("free", "elu"):
-            raise SettingError("link", self.link, "be one of free, elu")
+        check_fields(self, max_weight="[0, inf)", observation_rate="(0, inf)")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DualLearner:
-        """A learner with one observation logit for each position of the log, all 0 at the start."""
+        """Return a learner with one observation logit for each position of the log, all 0 at the start."""
         return DualLearner(self, ranker, clicks.max_position)
 
 
@@ -85,15 +80,14 @@ class DualLearner(Learner):
         return self.logits if self.settings.link == "free" else nn.functional.elu(self.logits)
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """The two cross entropies, each weighted by the other side."""
-        scores = score(self.ranker, batch)
-        curve = self.log_observation
-        seen = curve[batch.positions - 1]
-        by_observation = self._weight(curve[0] - seen)
+        """Return the two cross entropies, each weighted by the other side."""
+        scores, curve = score(self.ranker, batch), self.log_observation
+        logits = curve[batch.positions - 1]
+        by_observation = self._weight(curve[0] - logits)
         by_relevance = self._weight(scores[:, :1] - scores)
         return {
             "ranking": softmax_loss(scores, batch.clicks * by_observation, mask=batch.mask),
-            "observation": softmax_loss(seen, batch.clicks * by_relevance, mask=batch.mask),
+            "observation": softmax_loss(logits, batch.clicks * by_relevance, mask=batch.mask),
         }
 
     def _weight(self, log_weight: torch.Tensor) -> torch.Tensor:
@@ -101,10 +95,10 @@ class DualLearner(Learner):
         return log_weight.detach().clamp_max(limit).exp()
 
     def observation(self) -> Float64:
-        """exp(g_k - g_1)."""
+        """Return exp(g_k - g_1)."""
         curve = self.log_observation.detach().double()
         return (curve - curve[0]).exp().numpy()
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The ranker's group and the observation's."""
+        """Return the ranker's group and the observation's."""
         return [(1.0, list(self.ranker.parameters())), (self.settings.observation_rate, [self.logits])]

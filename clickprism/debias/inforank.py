@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, final, get_args
+from typing import Any, Final, Literal, NamedTuple, final
 
 import numpy as np
 import torch
@@ -17,22 +16,19 @@ from torch import nn
 from torch.nn.functional import logsigmoid, pad
 
 from clickprism.debias.anchor import Anchor
-from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, Learner, RestoringMethod, at, towered
+from clickprism.debias.base import SIMILAR, DocumentLearner, Learner, Method, at, flat, spread, towered
 from clickprism.debias.losses import count_loss, log_both, log_click, mutual_information, start_odds
-from clickprism.errors import SettingError
-from clickprism.settings import choose
+from clickprism.settings import check_fields, choose
 from clickprism.types import Batch, Clicks, Float64
 
-Observation = Literal["position", "anchored"]
-Of = Literal["dla", "pal", "regression_em", "lbd", "lbd_paper"]
 LINEAR_RATE: Final = 3.0  # of a linear ranker beside a given curve: f and rho v nearly cancel, which takes long
-LEAST_SHARE: Final = 1e-6  # of an observation, whose log odds are finite then
+LEAST_SHARE: Final = 1e-6  # of an observation, so that its log odds are finite
 SURE: Final = 0.99  # the largest observation probability, where the curve rises below the first position
 
 
 @final
 @dataclass(frozen=True)
-class InfoRank(Declared):
+class InfoRank(Method):
     """P(click) = P(relevant | o, x) P(observed | x, k), and eta times I(relevant; observed | x) (after InfoRank).
 
     loss = - [c log P + (n - c) log(1 - P)] + eta n I(R; O | x),  P = P(R | o, x) P(O | x, k)
@@ -40,9 +36,9 @@ class InfoRank(Declared):
     both a mean over sessions of a sum over the list. Relevance is f(x), the ranker, and f(x) - d(x) if not observed:
     any function of x and of a binary o. In the product it is the mean over o, P(R | x) of Eq. 15. The ranker alone is
     served: no position ever reaches it. Where the log says what was observed (`Clicks.seen`), observation is learned
-    from that, relevance from what was observed, and d stays 0: the information has no part then.
+    from that, relevance from what was observed, and d stays 0.
 
-    This is our form of InfoRank; `inforank_paper` is the printed one, in which relevance and observation both see
+    This is our form of InfoRank; `inforank_paper` is the printed one, in which relevance and observation both depend on
     features and position, and neither is identified (docs/independence.md). InfoRank- is `eta=0`.
 
     With `log_model`, where at least a fifth of the shown pairs were shown at several positions, the curve is that of
@@ -68,24 +64,18 @@ class InfoRank(Declared):
     needs = SIMILAR
     learns_observation = True
     eta: float = 0.5
-    observation: Observation = "position"
+    observation: Literal["position", "anchored"] = "position"
     log_model: bool = True
     observation_rate: float = 5.0
     start: float = 0.9
 
     def __post_init__(self) -> None:
-        if not 0 <= self.eta < math.inf:
-            raise SettingError("eta", self.eta, "be 0 or more")
-        if self.observation not in get_args(Observation):
-            raise SettingError("observation", self.observation, f"be one of {', '.join(get_args(Observation))}")
-        if not 0 < self.observation_rate < math.inf:
-            raise SettingError("observation_rate", self.observation_rate, "be above 0")
-        if not 0 < self.start < 1:
-            raise SettingError("start", self.start, "be between 0 and 1")
+        check_fields(self, eta="[0, inf)", observation_rate="(0, inf)", start="(0, 1)")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> InfoRankLearner:
         """Return a learner whose observation is the same for all documents at the start, and whose d is 0."""
-        return InfoRankLearner(self, ranker, clicks, Anchor.of(clicks) if self._anchors(clicks) else None)
+        anchors = self.log_model and clicks.seen is None and clicks.max_position > 1
+        return InfoRankLearner(self, ranker, clicks, Anchor.of(clicks) if anchors else None)
 
     def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> InfoRankLearner:
         """Return the learner of a checkpoint, without fitting the model of the log again."""
@@ -94,17 +84,14 @@ class InfoRank(Declared):
         anchor = Anchor(curve=known["curve"], engine=known["engine"], **numbers) if known else None
         return InfoRankLearner(self, ranker, clicks, anchor)
 
-    def _anchors(self, clicks: Clicks) -> bool:
-        return self.log_model and clicks.seen is None and clicks.max_position > 1
-
 
 class Odds(NamedTuple):
-    """Log odds of documents where they stood, each [documents].
+    """Log odds of documents where they were shown, each [documents].
 
     Attributes:
-        seen: of P(R = 1 | O = 1, x).
-        unseen: of P(R = 1 | O = 0, x).
-        observed: of P(O = 1 | x).
+        seen: Of P(R = 1 | O = 1, x).
+        unseen: Of P(R = 1 | O = 0, x).
+        observed: Of P(O = 1 | x).
     """
 
     seen: torch.Tensor
@@ -124,57 +111,53 @@ class InfoRankLearner(DocumentLearner):
     def __init__(self, settings: InfoRank, ranker: nn.Module, clicks: Clicks, anchor: Anchor | None) -> None:
         super().__init__(ranker, clicks)
         self.settings, self.told, self.anchored = settings, clicks.seen is not None, anchor is not None
-        self.base_odds = start_odds(clicks, settings.start)
-        network, places = towered(ranker, settings.name), clicks.max_position
+        network, places, start = towered(ranker, settings.name), clicks.max_position, settings.start
         self.curve: nn.Parameter | None = None
         if anchor is None:
-            self.curve = nn.Parameter(_seen_odds(clicks, settings.start))
+            self.curve = nn.Parameter(_observed_odds(clicks, start))
         else:
             for name in ("curve", "engine", "centre", "rho"):
                 self.register_buffer(f"anchor_{name}", torch.as_tensor(getattr(anchor, name)).float())
-            self.base_odds = start_odds(clicks, settings.start * _mean_observation(clicks, anchor))
+            curve = anchor.curve.astype(np.float32)  # as a checkpoint keeps it, for the same mean in a resumed run
+            start *= float(np.average(curve[clicks.positions - 1], weights=clicks.list_impressions))
+        self.base_odds = start_odds(clicks, start)
         self.own = flat(nn.Sequential(nn.Linear(network.width, 1)))
         self.by_document = settings.observation == "anchored" and places > 1
         self.tower = flat(network.anew(places - 1)) if self.by_document else nn.Sequential()
 
     def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Odds:
         """Return log odds of relevance, observed or not, and of observation, of documents at positions, [documents]."""
-        network = towered(self.ranker, self.settings.name)
-        hidden = network.trunk()(documents)
-        scores = network.last()(hidden)[:, 0] + self.base_odds
+        scores, less = relevance(self.ranker, self.own, documents, self.base_odds)
         if self.anchored:
             beyond = -positions.to(documents).log() - documents @ self.anchor_engine - self.anchor_centre
             scores = scores + self.anchor_rho * beyond
-        return Odds(scores, scores - self.own(hidden)[:, 0], at(self._observed(documents), positions))
+        return Odds(scores, scores - less, at(self._observed(documents), positions))
 
     def _observed(self, documents: torch.Tensor) -> torch.Tensor:
         """Return the log odds of being observed at every position, [documents, positions]."""
-        odds = self._curve_odds().expand(len(documents), -1)
+        curve: torch.Tensor | None = self.curve
+        if curve is None:
+            curve = torch.logit((self.settings.start * self.anchor_curve).clamp_max(SURE))
+        odds = curve.expand(len(documents), -1)
         return odds + pad(self.tower(documents), (1, 0)) if self.by_document else odds
 
-    def _curve_odds(self) -> torch.Tensor:
-        if self.curve is not None:
-            return self.curve
-        return torch.logit((self.settings.start * self.anchor_curve).clamp_max(SURE))
-
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """The cross entropy of clicks (and of what was seen, where that is known), and the information."""
+        """Return the cross entropy of clicks (and of what was observed, if the log has it), and the information."""
         odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
         parts = {}
         if not self.told or batch.seen is None:
             clicked, skipped = (spread(each, batch.mask) for each in self._log_click(odds))
             parts["clicks"] = count_loss(batch, clicked, skipped)
         else:
-            shown = batch.impressions[:, None].expand(batch.mask.shape)[batch.mask]
             seen, clicks = batch.seen[batch.mask], batch.clicks[batch.mask]
-            parts["observation"] = _cross_entropy(seen, shown, odds.observed) / len(batch.mask)
+            parts["observation"] = _cross_entropy(seen, _shown(batch), odds.observed) / len(batch.mask)
             parts["clicks"] = _cross_entropy(clicks, seen, odds.seen) / len(batch.mask)
         if self.settings.eta > 0:
             parts["information"] = self.settings.eta * information(batch, odds)
         return parts
 
     def _log_click(self, odds: Odds) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log of the click probability and of its complement, [documents]."""
+        """Return the log of the click probability and of its complement, [documents]."""
         observed, unobserved = log_both(odds.observed)
         if self.anchored:
             return log_click(odds.seen, observed, unobserved)
@@ -184,27 +167,48 @@ class InfoRankLearner(DocumentLearner):
         return relevant + observed, torch.logaddexp(irrelevant, relevant + unobserved)
 
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
-        """Log P(seen | x, k), [..., positions]."""
+        """Return log P(observed | x, k), [..., positions]."""
         observed = self._observed(features.reshape(-1, features.shape[-1]))
         return logsigmoid(observed).reshape(*features.shape[:-1], -1)
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Log of the click probability, [lists, places]."""
+        """Return the log of the click probability, [lists, places]."""
         odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
         clicked = logsigmoid(odds.seen) + logsigmoid(odds.observed) if self.told else self._log_click(odds)[0]
         return spread(clicked, batch.mask)
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The ranker's group with what relevance loses, the tower's, and the curve's: each is clipped for itself."""
+        """Return the groups of the ranker with d, of the tower and of the curve: each is clipped separately."""
         linear = self.anchored and not len(towered(self.ranker, self.settings.name).trunk())
-        relevance = [*self.ranker.parameters(), *self.own.parameters()]
-        groups = [(LINEAR_RATE if linear else 1.0, relevance), (1.0, list(self.tower.parameters()))]
-        curve = [] if self.curve is None else [self.curve]
-        return [group for group in (*groups, (self.settings.observation_rate, curve)) if group[1]]
+        groups = [
+            (LINEAR_RATE if linear else 1.0, [*self.ranker.parameters(), *self.own.parameters()]),
+            (1.0, list(self.tower.parameters())),
+            (self.settings.observation_rate, [] if self.curve is None else [self.curve]),
+        ]
+        return [group for group in groups if group[1]]
 
 
-def _seen_odds(clicks: Clicks, start: float) -> torch.Tensor:
-    """Log odds of being seen at each position: as the log tells, or all at the start, [positions]."""
+def relevance(
+    ranker: nn.Module, own: nn.Module, documents: torch.Tensor, base_odds: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the log odds of relevance if observed, f(x), and d(x), from one pass of the hidden layers, [documents]."""
+    network = towered(ranker, "inforank")
+    hidden = network.trunk()(documents)
+    return network.last()(hidden)[:, 0] + base_odds, own(hidden)[:, 0]
+
+
+def information(batch: Batch, odds: Odds) -> torch.Tensor:
+    """Return the mutual information of relevance and observation, summed over a list, a mean over sessions."""
+    return (_shown(batch) * mutual_information(*odds)).sum() / len(batch.mask)
+
+
+def _shown(batch: Batch) -> torch.Tensor:
+    """Return the impressions of each document, [documents]."""
+    return batch.impressions[:, None].expand(batch.mask.shape)[batch.mask]
+
+
+def _observed_odds(clicks: Clicks, start: float) -> torch.Tensor:
+    """Return log odds of being observed at each position: as the log tells, or `start` everywhere, [positions]."""
     share = np.full(clicks.max_position, start)
     if clicks.seen is not None:
         places = clicks.positions - 1
@@ -213,53 +217,28 @@ def _seen_odds(clicks: Clicks, start: float) -> torch.Tensor:
     return torch.from_numpy(np.log(share / (1 - share))).float()
 
 
-def _mean_observation(clicks: Clicks, anchor: Anchor) -> float:
-    """Return the mean observation of impressions relative to the first position, by the model of the log."""
-    curve = anchor.curve.astype(np.float32)  # as a checkpoint keeps it, so that a resumed run has the same mean
-    return float(np.average(curve[clicks.positions - 1], weights=clicks.list_impressions))
-
-
-def information(batch: Batch, odds: Odds) -> torch.Tensor:
-    """The mutual information of relevance and observation, summed over a list, a mean over sessions."""
-    shown = batch.impressions[:, None].expand(batch.mask.shape)[batch.mask]
-    return (shown * mutual_information(*odds)).sum() / len(batch.mask)
-
-
-def spread(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Values of the documents at their places, 0 where masked: [documents] to [lists, places]."""
-    return torch.zeros(mask.shape, dtype=values.dtype).masked_scatter(mask, values)
-
-
-def flat(network: nn.Sequential) -> nn.Sequential:
-    """The network with a last layer of zeros, which says nothing at the start."""
-    for parameter in network[-1].parameters():
-        nn.init.zeros_(parameter)
-    return network
-
-
 def _cross_entropy(hits: torch.Tensor, tries: torch.Tensor, odds: torch.Tensor) -> torch.Tensor:
-    """Minus the log-likelihood of so many hits in so many tries, summed."""
+    """Return minus the log-likelihood of so many hits in so many tries, summed."""
     true, false = log_both(odds)
     return -(hits * true + (tries - hits).clamp_min(0.0) * false).sum()
 
 
 @final
 @dataclass(frozen=True)
-class Independence(Declared):
-    """The loss of another method on scores f(x) - (1 - o) d(x), and eta times I(relevant; seen | x) (InfoRank, Eq. 13).
+class Independence(Method):
+    """The loss of another method on f(x) - (1 - o) d(x), and eta times I(relevant; observed | x) (InfoRank, Eq. 13).
 
     o is the observation that the method itself has learned so far, relative to the first position, without a gradient.
-    So whatever depends on being seen goes into d, and the information takes it out again: with eta = 0 the method with
-    a relevance that knows its observation, with a large eta the method itself. The ranker f is what is served, the
-    relevance of what is seen.
+    So whatever depends on being observed goes into d, and the information removes it again: with eta = 0 this is the
+    method with a relevance that depends on its observation, with a large eta the method itself. The ranker f is served.
 
-    Unbiased where the method is. The information is that of the method's own probabilities; a listwise method knows
-    its scores up to a constant only, which is taken as 0.
+    Unbiased where the method is. The information is that of the method's own probabilities; a listwise method has
+    scores up to a constant only, which is taken as 0.
 
     Attributes:
-        of: the method.
-        settings: those of the method.
-        eta: the weight of the information.
+        of: The method.
+        settings: Settings of the method.
+        eta: Weight of the information.
     """
 
     name = "independence"
@@ -267,39 +246,33 @@ class Independence(Declared):
     corrects = ("position",)
     needs = SIMILAR
     learns_observation = True
-    of: Of = "dla"
+    of: Literal["dla", "pal", "regression_em", "lbd", "lbd_paper"] = "dla"
     settings: dict[str, Any] = field(default_factory=dict)
     eta: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.of not in get_args(Of):
-            raise SettingError("of", self.of, f"be one of {', '.join(get_args(Of))}")
-        if not 0 <= self.eta < math.inf:
-            raise SettingError("eta", self.eta, "be 0 or more")
+        check_fields(self, eta="[0, inf)")
         self.method()
 
     def method(self) -> Any:
-        """The method that is regularised."""
+        """Return the method that is regularised."""
         from clickprism.debias import METHODS
 
         return choose(METHODS, {"name": self.of, **self.settings}, path="settings")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> IndependentLearner:
-        """The learner of the method, around a ranker whose scores change with being seen."""
+        """Return the learner of the method, around a ranker whose scores depend on being observed."""
         return IndependentLearner(self, ranker, self.method().learner(ranker, clicks))
 
     def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> IndependentLearner:
-        """The learner of a checkpoint; a method that restores its own learns nothing from the log again."""
-        method = self.method()
-        if not isinstance(method, RestoringMethod):
-            return self.learner(ranker, clicks)
+        """Return the learner of a checkpoint."""
         own = {key.removeprefix("inner."): each for key, each in weights.items() if key.startswith("inner.")}
-        return IndependentLearner(self, ranker, method.restored(ranker, clicks, own))
+        return IndependentLearner(self, ranker, self.method().restored(ranker, clicks, own))
 
 
 @final
 class IndependentLearner(Learner):
-    """The learner of a method, and how much relevance is less if unseen."""
+    """The learner of a method, and by how much relevance is lower if not observed."""
 
     def __init__(self, settings: Independence, ranker: nn.Module, inner: Learner) -> None:
         super().__init__(ranker)
@@ -307,25 +280,20 @@ class IndependentLearner(Learner):
         self.own = flat(nn.Sequential(nn.Linear(towered(ranker, settings.name).width, 1)))
 
     def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Odds:
-        """Log odds of relevance, seen and unseen, and of the method's observation, of [documents, features]."""
-        network = towered(self.ranker, self.settings.name)
-        hidden = network.trunk()(documents)
-        scores = network.last()(hidden)[:, 0] + self.inner.base_odds
-        return Odds(scores, scores - self.own(hidden)[:, 0], self._observed(documents, positions))
-
-    def _observed(self, documents: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Log odds of being seen, relative to the first position, as the method has it now, [documents]."""
+        """Return log odds of relevance, observed or not, and of the method's observation, of [documents, features]."""
+        scores, less = relevance(self.ranker, self.own, documents, self.inner.base_odds)
         with torch.no_grad():
             if isinstance(self.inner, DocumentLearner):
                 logs = self.inner.log_observation(documents)
                 share = (at(logs, positions) - logs[:, 0]).exp()
             else:
                 share = torch.from_numpy(self.inner.observation()).to(documents)[positions - 1]
-            return torch.logit(share, eps=LEAST_SHARE)
+            observed = torch.logit(share, eps=LEAST_SHARE)
+        return Odds(scores, scores - less, observed)
 
     @contextmanager
     def _conditioned(self, batch: Batch) -> Iterator[Odds]:
-        """Let the ranker say, for this batch, the relevance that its observation leaves."""
+        """Make the ranker return, for this batch, the relevance given the method's observation."""
         odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
         less = torch.sigmoid(-odds.observed) * (odds.seen - odds.unseen)
 
@@ -339,7 +307,7 @@ class IndependentLearner(Learner):
             hook.remove()
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """The parts of the method's own loss, and the information."""
+        """Return the parts of the method's own loss, and the information."""
         with self._conditioned(batch) as odds:
             parts = dict(self.inner.loss(batch))
         if self.settings.eta > 0:
@@ -347,31 +315,31 @@ class IndependentLearner(Learner):
         return parts
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Those of the method, with the relevance that its observation leaves."""
+        """Return those of the method, with the relevance given its observation."""
         with self._conditioned(batch):
             return self.inner.click_logits(batch)
 
     def statistics(self, batch: Batch) -> torch.Tensor | None:
-        """The method's."""
+        """Return those of the method."""
         with self._conditioned(batch):
             return self.inner.statistics(batch)
 
-    def update(self, sums: torch.Tensor) -> None:
-        """The method's."""
-        self.inner.update(sums)
-
     def observation(self) -> Float64 | None:
-        """The method's."""
+        """Return that of the method."""
         return self.inner.observation()
 
     def exposure(self, clicks: Clicks) -> Float64:
-        """The method's."""
+        """Return that of the method."""
         return self.inner.exposure(clicks)
 
     def background(self, clicks: Clicks) -> Float64:
-        """The method's."""
+        """Return that of the method."""
         return self.inner.background(clicks)
 
+    def update(self, sums: torch.Tensor) -> None:
+        """Update the method."""
+        self.inner.update(sums)
+
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The method's groups; what relevance loses is learned at the common rate."""
+        """Return the method's groups, and d at the common rate."""
         return [*self.inner.rates(), (1.0, list(self.own.parameters()))]

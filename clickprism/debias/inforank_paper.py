@@ -10,20 +10,21 @@ import torch
 from torch import nn
 from torch.nn.functional import logsigmoid
 
-from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, on_entries
-from clickprism.debias.inforank import Odds, information, spread
+from clickprism.debias.base import SIMILAR, DocumentLearner, Method, spread
+from clickprism.debias.inforank import Odds, information
 from clickprism.debias.losses import count_loss, log_both, log_click
 from clickprism.errors import SettingError
 from clickprism.rankers.attention import Attention, AttentionNetwork
 from clickprism.rankers.base import Chained
-from clickprism.types import Batch, Clicks, Float64
+from clickprism.settings import check_fields
+from clickprism.types import Batch, Clicks
 
 CONTEXT: Final = 2  # tokens beside those of the features: position and o
 
 
 @final
 @dataclass(frozen=True)
-class InfoRankPaper(Declared):
+class InfoRankPaper(Method):
     """P(click) = P(R | o, x) P(O | x), x with the position, o cut at one half (InfoRank, Eqs. 8 to 17).
 
     loss = sum over the batch of [- c log P - (1 - c) log(1 - P) + eta I(R; O | x)] + l2 / 2 ||weights||^2
@@ -36,8 +37,8 @@ class InfoRankPaper(Declared):
     What is served is P(R | o, x) at the first position, with the o that most documents are estimated to have there: the
     paper does not say at which position it ranks. docs/methods/inforank_paper.md lists what it does not specify.
 
-    Unbiased under no condition that clicks can check: relevance sees the position and observation the features, so that
-    factors can move between the two (docs/independence.md).
+    Unbiased under no condition that clicks can check: relevance depends on the position and observation on the
+    features, so that factors can move between the two (docs/independence.md).
 
     Attributes:
         eta: Weight of the mutual information.
@@ -58,13 +59,7 @@ class InfoRankPaper(Declared):
     batch: int = 128
 
     def __post_init__(self) -> None:
-        for name in ("eta", "l2"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SettingError(name, getattr(self, name), "be 0 or more")
-        if not 0 < self.learning_rate < math.inf:
-            raise SettingError("learning_rate", self.learning_rate, "be above 0")
-        if self.batch < 1:
-            raise SettingError("batch", self.batch, "be at least 1")
+        check_fields(self, eta="[0, inf)", l2="[0, inf)", learning_rate="(0, inf)", batch="[1, inf)")
 
     def published_ranker(self, ranker: Any) -> Any:
         """Return the attention of the paper: Eqs. 10 and 11, tokens of position and o, batch normalisation."""
@@ -139,22 +134,23 @@ class _LayerInputs(nn.Module):
 
     def __init__(self, network: nn.Module, positions: int) -> None:
         super().__init__()
-        chained = _chained(network)
-        first = _first(chained)
+        if not isinstance(network, Chained):
+            must = "be linear, mlp or attention for inforank_paper"
+            raise SettingError("ranker", type(network).__name__, must)
+        first = _first(network.chain())
         bound = 1 / math.sqrt(first.in_features)
 
         def table(rows: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(rows, first.out_features).uniform_(-bound, bound))
 
         self.positions, self.other = table(positions - 1), table(1)
-        self.tower, self.tower_positions = chained.anew(1), table(positions - 1)
+        self.tower, self.tower_positions = network.anew(1), table(positions - 1)
 
     def relevance(
         self, network: nn.Module, documents: torch.Tensor, positions: torch.Tensor, served: torch.Tensor
     ) -> torch.Tensor:
         """Return the log odds of P(R | o, x), [documents], where o is the one that is served, or the other."""
-        added = _row(self.positions, positions) + ~served[:, None] * self.other
-        return _through(_chained(network).chain(), documents, added)
+        return _through(_chain(network), documents, _row(self.positions, positions) + ~served[:, None] * self.other)
 
     def observation(self, _: nn.Module, documents: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Return the log odds of P(O | x), [documents]."""
@@ -162,19 +158,17 @@ class _LayerInputs(nn.Module):
 
     def exchange(self, network: nn.Module) -> None:
         """Serve the other o."""
-        _first(_chained(network)).bias.data += self.other.data[0]
+        _first(_chain(network)).bias.data += self.other.data[0]
         self.other.data.neg_()
 
 
-def _chained(network: nn.Module) -> Chained:
-    if not isinstance(network, Chained):
-        must = "be linear, mlp or attention for inforank_paper"
-        raise SettingError("ranker", type(network).__name__, must)
-    return network
+def _chain(network: Any) -> nn.Sequential:
+    layers: nn.Sequential = network.chain()
+    return layers
 
 
-def _first(network: Chained) -> nn.Linear:
-    return next(layer for layer in network.chain() if isinstance(layer, nn.Linear))
+def _first(chain: nn.Sequential) -> nn.Linear:
+    return next(layer for layer in chain if isinstance(layer, nn.Linear))
 
 
 def _row(table: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -184,11 +178,9 @@ def _row(table: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
 
 def _through(chain: nn.Sequential, documents: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
     """Return the output of the layers, [documents], with `added` to that of the first linear one."""
-    values, left = documents, True
+    values, first = documents, _first(chain)
     for layer in chain:
-        values = layer(values)
-        if left and isinstance(layer, nn.Linear):
-            values, left = values + added, False
+        values = layer(values) + added if layer is first else layer(values)
     return values[:, 0]
 
 
@@ -197,7 +189,7 @@ class InfoRankPaperLearner(DocumentLearner):
     """The ranker, which is P(R | o, x) at the first position, and what the paper's networks have beside it.
 
     Attributes:
-        serves: the o that the ranker is served with.
+        serves: The o that the ranker is served with.
     """
 
     serves: torch.Tensor
@@ -213,20 +205,17 @@ class InfoRankPaperLearner(DocumentLearner):
     def train(self, mode: bool = True) -> InfoRankPaperLearner:
         """Set the mode; before scoring, serve the o that most documents are estimated to have at the first position.
 
-        The probabilities stay what they are: only which of the two relevances the ranker itself has changes.
+        The probabilities do not change, only which of the two relevances the ranker itself has.
         """
         super().train(mode)
         if not mode:
             with torch.no_grad():
                 first = torch.ones(len(self.sample), dtype=torch.int64)
-                odds = self.inputs.observation(self.ranker, self.sample.to(self._dtype()), first)
+                odds = self.inputs.observation(self.ranker, self.sample.to(next(self.parameters()).dtype), first)
                 if float((odds > 0).double().mean() > 0.5) != float(self.serves):
                     self.inputs.exchange(self.ranker)
                     self.serves.copy_(1 - self.serves)
         return self
-
-    def _dtype(self) -> torch.dtype:
-        return next(self.parameters()).dtype
 
     def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Odds:
         """Return the log odds of relevance, for o = 1 and o = 0, and of observation, of [documents, features].
@@ -265,14 +254,10 @@ class InfoRankPaperLearner(DocumentLearner):
         """Return log P(O | x) of documents where they were shown, [documents]."""
         return logsigmoid(self.inputs.observation(self.ranker, features, positions))
 
-    def exposure(self, clicks: Clicks) -> Float64:
-        """Return impressions times P(O | x) relative to that at the first position, [entries]."""
-
-        def relative(features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-            first = torch.ones_like(positions)
-            return self.log_observation_at(features, positions) - self.log_observation_at(features, first)
-
-        return on_entries(relative, clicks) * clicks.list_impressions
+    def log_exposure(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return log P(O | x) relative to that at the first position, [documents]."""
+        first = torch.ones_like(positions)
+        return self.log_observation_at(features, positions) - self.log_observation_at(features, first)
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
         """Return the log of the click probability, [lists, places]."""

@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from clickprism.debias.anchor import position_curve
-from clickprism.debias.base import SIMILAR, Declared, DocumentLearner, on_entries, towered
-from clickprism.debias.loop import Measured, Standing, batches, run
-from clickprism.debias.losses import log_softmax, score, softmax_loss
+from clickprism.debias.base import SIMILAR, DocumentLearner, Method, at, dropped, flat, spread, towered
+from clickprism.debias.loop import Measured, Standing, batches, likelihoods, run
+from clickprism.debias.losses import score, softmax_loss
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
+from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks, Float64
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,9 @@ LARGE: Final = 1e3  # features are of the order of 1 where they are normalised
 BATCH: Final = 128
 LEARNING_RATE: Final = 0.05
 CLIP_NORM: Final = 5.0
-UNKNOWN: Final = 1.0  # packed, a likelihood that is none: logarithms of probabilities are not above 0
-STEP: Final = 0.05  # of the differences that the slope is estimated by
-LEAST_LISTS: Final = 10  # with a click, on either side; fewer choose nothing
+UNKNOWN: Final = 1.0  # packed, a likelihood that is not known: logarithms of probabilities are not above 0
+STEP: Final = 0.05  # of the finite differences that estimate the slope
+LEAST_LISTS: Final = 10  # with a click, on either side of the split; with fewer nothing is chosen
 
 
 @final
@@ -39,16 +40,16 @@ class ObservationSettings:
     """How the observation of documents is learned.
 
     Attributes:
-        hidden: units of the hidden layer of s, to choose from; 0 for a linear one.
-        companion: those of the relevance that is learned beside, and thrown away.
-        penalties: on the mean square of the slope of log o, to choose from.
-        curve: try the curve alone too, without any document in it.
-        anchor: take the curve of the log model where documents shown at several positions identify it and it finds no
-            coupling (`position_curve`).
-        held_out: the share of queries whose clicks choose the penalty and when to stop.
-        lists: at most so many ranked lists are used, drawn at random.
-        epochs: over these, at most.
-        patience: stop after so many epochs without a better likelihood of the clicks that were held out.
+        hidden: Hidden units of s, to choose from; 0 for a linear s.
+        companion: Hidden layers of the relevance that is learned at the same time and then discarded.
+        penalties: Weights of the mean square of the slope of log o, to choose from.
+        curve: Also try a curve over positions that does not depend on the document.
+        anchor: Take the curve of the log model if documents shown at several positions identify it and the log model
+            finds no coupling (`position_curve`).
+        held_out: Share of queries whose clicks choose the penalty and when to stop.
+        lists: Largest number of ranked lists, drawn at random.
+        epochs: Largest number of epochs.
+        patience: Number of epochs without a better likelihood of held-out clicks after which training stops.
     """
 
     hidden: tuple[int, ...] = (0, 16)
@@ -62,58 +63,46 @@ class ObservationSettings:
     patience: int = 6
 
     def __post_init__(self) -> None:
-        if not _are_sizes(self.hidden, least=0):
-            raise SettingError("hidden", self.hidden, "name at least one size, whole numbers, none below 0")
-        if not _are_sizes(self.companion, least=1):
-            raise SettingError(
-                "companion", self.companion, "name at least one layer, each with whole units, at least one"
-            )
-        if not all(0 <= penalty < math.inf for penalty in self.penalties):
-            raise SettingError("penalties", self.penalties, "be finite and not negative")
+        for name, least in (("hidden", 0), ("companion", 1)):
+            sizes = getattr(self, name)
+            if not sizes or not all(isinstance(size, int | np.integer) and size >= least for size in sizes):
+                raise SettingError(name, sizes, f"name at least one size, whole numbers from {least}")
+        counts = dict.fromkeys(("lists", "epochs", "patience"), "[1, inf)")
+        check_fields(self, penalties="[0, inf)", held_out="(0, 1)", **counts)
         if not (self.penalties or self.curve):
             raise SettingError("penalties", self.penalties, "name at least one where the curve alone is not tried")
-        if not 0 < self.held_out < 1:
-            raise SettingError("held_out", self.held_out, "be between 0 and 1")
-        for name in ("lists", "epochs", "patience"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
-
-
-def _are_sizes(sizes: Sequence[object], *, least: int) -> bool:
-    return bool(sizes) and all(isinstance(size, int | np.integer) and size >= least for size in sizes)
 
 
 @final
 @dataclass(frozen=True)
-class Decoupling(Declared):
+class Decoupling(Method):
     """Softmax cross entropy with every click divided by the observation of its document at its position.
 
     loss = - sum_i c_i / o_k(x_i) log softmax_i(f(x)),  log o_k(x) = s(x) (log o_1 + b_k)
 
     It keeps what LBD (Chen et al., 2022) is about, an observation that depends on the document and a Lipschitz penalty
     on it, and changes what the paper's form gets wrong (`lbd_paper`; figures in docs/methods/lbd.md). The observation
-    is learned before the ranker, beside a network that may say anything of relevance (`learn_observation`): a ranker
-    that is too simple would put what it cannot say into the observation. It is anchored, 0 = b_1: clicks say how the
-    observation of a document falls below the first position, not what it is there. The penalty is the one under which
-    clicks on queries held out are the most probable; the curve alone, without any document in it, is among the choices.
-    Where documents shown at several positions identify the curve and the log model finds no coupling, the observation
-    is the log model's curve: joint learning over-corrects the logs of good engines.
+    is learned before the ranker, beside a flexible relevance (`learn_observation`): what a simple ranker cannot express
+    would go into the observation. It is anchored, b_1 = 0: clicks identify how the observation of a document falls
+    below the first position, not what it is there. Held-out clicks choose the penalty, and whether observation depends
+    on the document at all. Where documents shown at several positions identify the curve and the log model finds no
+    coupling, the observation is the log model's curve: joint learning over-corrects the logs of good engines.
 
-    `first` says what no click can: how often the first result is observed. At 1 the ranker learns c_1(x), the click
-    probability at the first position, which is what clicks identify. Below 1 the dependence on the document is taken
-    to hold at the first position too, and clicks there are weighted by it. The default lies between the two plausible
-    ends, always and the .68 of eye tracking. The first result is never assumed to be observed less than the others are
-    on average, relative to it: where the log shows no position bias, `first` has no effect.
+    `first` is what no click identifies: how often the first result is observed. At 1 the ranker learns c_1(x), the
+    click probability at the first position. Below 1 the dependence on the document holds at the first position too, and
+    clicks there are weighted by it. The default lies between the two plausible ends, always and the .68 of eye
+    tracking. The first result is never assumed to be observed less than the others are on average, relative to it:
+    where the log shows no position bias, `first` has no effect.
 
     Unbiased for relevance when o has this form, the companion can express relevance, documents with similar features
     were shown at different positions, and `first` is right; for c_1 when it is 1.
 
     Attributes:
-        observation: how o is learned.
-        first: the observation of the average document at the first position, at least.
+        observation: How o is learned.
+        first: Least observation of the average document at the first position.
         drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`. By default .15
             where the curve is anchored, else 0.
-        max_weight: weights above this are cut to it.
+        max_weight: Weights above this are cut to it.
     """
 
     name = "lbd"
@@ -127,26 +116,20 @@ class Decoupling(Declared):
     max_weight: float = 50.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.first <= 1:
-            raise SettingError("first", self.first, "be above 0 and at most 1")
-        if self.drop is not None and not 0 <= self.drop <= 1:
-            raise SettingError("drop", self.drop, "be in [0, 1]")
-        if not 1 <= self.max_weight < math.inf:
-            raise SettingError("max_weight", self.max_weight, "be at least 1")
+        check_fields(self, first="(0, 1]", drop="[0, 1]", max_weight="[1, inf)")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DecoupledLearner:
-        """A learner with the observation that the log gives; a doubt about it goes to the log of this module."""
+        """Return a learner with the observation that the log gives; a doubt about it is logged as a warning."""
         learner = DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
         if learner.doubt:
             log.warning("%s: %s", self.name, learner.doubt)
         return learner
 
     def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> DecoupledLearner:
-        """The learner of a checkpoint: the choice is the one that was made, whatever this machine would choose."""
+        """Return the learner of a checkpoint, with the choice that was made then."""
         choices = unpacked(weights["tried"])
-        features, positions = clicks.lists.features.shape[1], clicks.max_position
-        observed = observation_like(choices[0], features=features, positions=positions)
-        return DecoupledLearner(self, ranker, clicks, observed, choices)
+        observed = DocumentObservation.like(choices[0], clicks.lists.features.shape[1], clicks.max_position)
+        return DecoupledLearner(self, ranker, clicks, _frozen(observed), choices)
 
 
 @final
@@ -154,7 +137,7 @@ class DecoupledLearner(DocumentLearner):
     """The ranker, and an observation that is learned already.
 
     Attributes:
-        choices: the penalties that were tried, the chosen one first.
+        choices: What was tried, the chosen one first.
     """
 
     scale: torch.Tensor
@@ -178,7 +161,7 @@ class DecoupledLearner(DocumentLearner):
 
     @property
     def doubt(self) -> str:
-        """A warning about the choice, with a remedy: the curve alone was chosen, and features are very large."""
+        """Return a warning, with a remedy, if the curve alone was chosen and features are very large."""
         penalties, largest = self.settings.observation.penalties, float(self.sample.abs().max())
         if not penalties or not self.choices or self.choices[0].penalty < math.inf or not largest > LARGE:
             return ""
@@ -189,57 +172,84 @@ class DecoupledLearner(DocumentLearner):
 
     @property
     def unit(self) -> float:
-        """The observation of the average document at the first position, after dropping: weights are 1 there."""
+        """Return the observation of the average document at the first position; weights are 1 there."""
         return self.drop + (1 - self.drop) * math.exp(float(self.log_first))
 
     @property
     def drop(self) -> float:
-        """t: as set, or by whether the curve is anchored."""
+        """Return t: as set, or by whether the curve is anchored."""
         if self.settings.drop is not None:
             return self.settings.drop
         return ANCHORED_DROP if bool(self.observed.anchored) else 0.0
 
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
-        """Log o_k(x), [..., positions]."""
-        flat = features.reshape(-1, features.shape[-1])
-        at_first = self.log_first * self.observed.steepness(flat) / self.scale
-        return self._dropped(self.observed(flat) + at_first[:, None]).reshape(*features.shape[:-1], -1)
+        """Return log o_k(x), [..., positions]."""
+        documents = features.reshape(-1, features.shape[-1])
+        at_first = self.log_first * self.observed.steepness(documents) / self.scale
+        logs = dropped(self.observed(documents) + at_first[:, None], self.drop)
+        return logs.reshape(*features.shape[:-1], -1)
 
     def log_observation_at(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Log o_k(x) of documents at their positions, [documents], without a table over all positions."""
+        """Return log o_k(x) of documents at their positions, [documents], without a table over all positions."""
         below, steepness = self.observed.at(features, positions)
-        return self._dropped(below + self.log_first * steepness / self.scale)
+        return dropped(below + self.log_first * steepness / self.scale, self.drop)
 
-    def _dropped(self, logs: torch.Tensor) -> torch.Tensor:
-        """Log of t + (1 - t) o."""
-        drop = self.drop
-        if drop == 0:
-            return logs
-        kept = torch.log1p(torch.tensor(-drop)) + logs
-        return torch.logaddexp(kept, torch.full_like(logs, math.log(drop)))
+    def log_exposure(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return log o_k(x), relative to that of the average document at the first position, [documents]."""
+        return self.log_observation_at(features, positions) - math.log(self.unit)
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
-        """Softmax cross entropy on the weighted clicks."""
-        documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
+        """Return the softmax cross entropy on the weighted clicks."""
         with torch.no_grad():
-            logs = self.log_observation_at(documents, positions) - math.log(self.unit)
+            logs = self.log_exposure(batch.features[batch.mask], batch.positions[batch.mask])
             weights = torch.exp(-logs.clamp_min(-math.log(self.settings.max_weight)))
-        weighted = batch.clicks * torch.ones_like(batch.clicks).masked_scatter(batch.mask, weights)
+        weighted = batch.clicks * spread(weights, batch.mask)
         return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Score + log o, [lists, places]."""
-        documents, positions = batch.features[batch.mask], batch.positions[batch.mask]
-        scores, logs = score(self.ranker, batch), self.log_observation_at(documents, positions)
-        return scores + torch.zeros_like(scores).masked_scatter(batch.mask, logs)
-
-    def exposure(self, clicks: Clicks) -> Float64:
-        """Impressions times o_k(x), in units of the average document's at the first position, [entries]."""
-        return on_entries(self.log_observation_at, clicks) * clicks.list_impressions / self.unit
+        """Return score + log o, [lists, places]."""
+        logs = self.log_observation_at(batch.features[batch.mask], batch.positions[batch.mask])
+        return score(self.ranker, batch) + spread(logs, batch.mask)
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """The ranker's parameters; those of the observation are not trained any more."""
+        """Return the ranker's parameters; the observation is not trained any more."""
         return [(1.0, list(self.ranker.parameters()))]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was tried.
+
+    Attributes:
+        hidden: Hidden units of s.
+        penalty: Weight of the slope; infinite for the curve alone.
+        likelihood: Log-likelihood of the held-out clicks of a session; nan where nothing was held out.
+        epochs: The epoch after which it was the highest.
+    """
+
+    hidden: int
+    penalty: float
+    likelihood: float
+    epochs: int
+
+
+def packed(choices: Sequence[Choice]) -> torch.Tensor:
+    """Return choices as finite numbers, which a checkpoint can hold, [choices, 4].
+
+    >>> tried = Choice(16, 0.01, -1.5, 3), Choice(0, math.inf, -2.0, 7)
+    >>> unpacked(packed(tried)) == tried
+    True
+    """
+    rows = [(each.hidden, each.penalty, each.likelihood, each.epochs) for each in choices]
+    return torch.tensor(rows, dtype=torch.float64).reshape(-1, 4).nan_to_num(nan=UNKNOWN, posinf=-1.0)
+
+
+def unpacked(tensor: torch.Tensor) -> tuple[Choice, ...]:
+    """Return the choices that were packed."""
+    return tuple(
+        Choice(int(hidden), math.inf if penalty < 0 else penalty, math.nan if value == UNKNOWN else value, int(epochs))
+        for hidden, penalty, value, epochs in tensor.tolist()
+    )
 
 
 @final
@@ -257,19 +267,19 @@ class DocumentObservation(nn.Module):
         super().__init__()
         self.register_buffer("anchored", torch.zeros(()))
         self.below = nn.Parameter(torch.zeros(positions - 1))
-        self.chain = nn.Sequential()
-        if not flat and positions > 1:
-            network = MLP(hidden=(hidden,)) if hidden else Linear()
-            self.chain = towered(network.build(features), "lbd").anew(1)
-            for parameter in self.chain[-1].parameters():
-                nn.init.zeros_(parameter)
+        self.chain = nn.Sequential() if flat or positions == 1 else _steepness(features, hidden)
+
+    @classmethod
+    def like(cls, choice: Choice, features: int, positions: int) -> DocumentObservation:
+        """Return a new observation of the chosen form."""
+        return cls(features=features, positions=positions, hidden=choice.hidden, flat=choice.penalty == math.inf)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """[documents, features] to [documents, positions]."""
         return nn.functional.pad(self.below * self.steepness(features)[:, None], (1, 0))
 
     def penalised(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same, and the mean square of its slope over documents and positions, by differences in random directions.
+        """Return the same, and the mean square of its slope over documents and positions.
 
         E ((f(x + s u) - f(x)) / s)^2 over normal u is ||df/dx||^2 for small s: a quarter of the cost of a gradient.
         """
@@ -278,107 +288,54 @@ class DocumentObservation(nn.Module):
         return logs, ((moved - logs) / STEP).square().mean()
 
     def at(self, features: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log o_k(x) of documents at their positions, and s(x), both [documents], without a table over positions."""
+        """Return log o_k(x) of documents at their positions, and s(x), both [documents]."""
         steepness = self.steepness(features)
         below = nn.functional.pad(self.below, (1, 0))[positions - 1]
         return (below * steepness).masked_fill(positions == 1, 0.0), steepness
 
     def steepness(self, features: torch.Tensor) -> torch.Tensor:
-        """s(x), [documents]; 1 for the curve alone."""
+        """Return s(x), [documents]; 1 for the curve alone."""
         if len(self.chain) == 0:
             return features.new_ones(len(features))
         raw: torch.Tensor = self.chain(features)
         return (1 + raw[:, 0]).clamp_min(0.0)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What was tried.
-
-    Attributes:
-        hidden: units of the hidden layer.
-        penalty: on the slope; infinite for the curve alone.
-        likelihood: log-likelihood of the clicks held out, a session; nan where none were.
-        epochs: after which it was the highest.
-    """
-
-    hidden: int
-    penalty: float
-    likelihood: float
-    epochs: int
-
-
-def packed(choices: Sequence[Choice]) -> torch.Tensor:
-    """Choices as a tensor of numbers that are finite, so that a checkpoint holds them, [choices, 4].
-
-    >>> tried = Choice(16, 0.01, -1.5, 3), Choice(0, math.inf, -2.0, 7)
-    >>> unpacked(packed(tried)) == tried
-    True
-    """
-    rows = [
-        (each.hidden, -1.0 if each.penalty == math.inf else each.penalty, each.likelihood, each.epochs)
-        for each in choices
-    ]
-    return torch.tensor(rows, dtype=torch.float64).reshape(-1, 4).nan_to_num(nan=UNKNOWN)
-
-
-def unpacked(tensor: torch.Tensor) -> tuple[Choice, ...]:
-    """The choices that were packed."""
-    return tuple(
-        Choice(
-            int(hidden),
-            math.inf if penalty < 0 else penalty,
-            math.nan if likelihood == UNKNOWN else likelihood,
-            int(epochs),
-        )
-        for hidden, penalty, likelihood, epochs in tensor.tolist()
-    )
-
-
-def observation_like(choice: Choice, *, features: int, positions: int) -> DocumentObservation:
-    """An observation that the weights of this choice fit into, which nothing trains."""
-    flat = choice.penalty == math.inf
-    observed = DocumentObservation(features=features, positions=positions, hidden=choice.hidden, flat=flat)
-    return _frozen(observed)
-
-
-@dataclass(frozen=True, eq=False)
-class _Found:
-    choice: Choice
-    observed: DocumentObservation
-    likelihoods: Float64
+def _steepness(features: int, hidden: int) -> nn.Sequential:
+    network = MLP(hidden=(hidden,)) if hidden else Linear()
+    return flat(towered(network.build(features), "lbd").anew(1))
 
 
 def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[DocumentObservation, tuple[Choice, ...]]:
-    """The observation that predicts clicks on queries held out the best.
+    """Return the observation that predicts clicks on held-out queries the best, and all that were tried, it first.
 
     maximise  sum_i c_i log softmax_i(u(x_i) + log o_k(x_i)) - penalty * mean ||d log o_k(x) / d x||^2
 
-    over the companion u, a network, and o. What a linear relevance cannot express would go into the observation: so u
-    is flexible whatever ranker is trained later. Where the log model knows the curve and finds no coupling, its curve
-    is taken and nothing is learned (`position_curve`). Otherwise the curve alone is taken only if its likelihood is
-    above that of every candidate that depends on the document by more than a standard error: missing a dependence
-    costs a ranker many times what a needless one does. A log too small to hold anything out gets the curve alone, and
-    so does one with a single position.
+    over the companion u, a network, and o. u is flexible whatever ranker is trained later: what a linear relevance
+    cannot express would go into the observation. If the log model knows the curve and finds no coupling, its curve is
+    taken and nothing is learned (`position_curve`). Otherwise the curve alone is taken only if its likelihood is above
+    that of every candidate that depends on the document by more than a standard error: missing a dependence costs a
+    ranker many times what a needless one does. A log too small to hold anything out gets the curve alone, and so does
+    one with a single position.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
-
-    Returns:
-        The chosen one, and all that were tried, the chosen first.
     """
-    logs = position_curve(clicks) if settings.anchor else None
-    anchor = None if logs is None else torch.from_numpy(logs[1:]).float()
-    if anchor is not None:
-        curve = DocumentObservation(features=0, positions=len(anchor) + 1, hidden=0, flat=True)
-        curve.load_state_dict({"below": anchor, "anchored": torch.ones(())})
+    if settings.anchor and (logs := position_curve(clicks)) is not None:
+        curve = DocumentObservation(features=0, positions=len(logs), hidden=0, flat=True)
+        curve.load_state_dict({"below": torch.from_numpy(logs[1:]).float(), "anchored": torch.ones(())})
         return _frozen(curve), (Choice(0, math.inf, math.nan, 0),)
     with torch.random.fork_rng(devices=[]):
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))
-        found, coupled = [], check is not None and clicks.max_position > 1
-        for hidden, penalty in _candidates(settings, coupled=coupled):
+        coupled = check is not None and clicks.max_position > 1
+        forms = list(dict.fromkeys(product(settings.hidden, settings.penalties))) if coupled else []
+        if settings.curve or not forms:
+            forms.append((0, math.inf))
+        found = []
+        for hidden, penalty in forms:
             torch.manual_seed(seed)
-            found.append(_learn(learn, check, settings, hidden=hidden, penalty=penalty, positions=clicks.max_position))
+            task = _Learning(learn, check, settings, Choice(hidden, penalty, -math.inf, 0), clicks.max_position)
+            found.append(task.learned(settings))
     found = [each for each in found if math.isfinite(each.choice.likelihood) and each.observed.below.isfinite().all()]
     if not found:
         raise TrainingError("the observation of documents is not finite. Look for very large features (normalise them)")
@@ -389,25 +346,19 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     return _frozen(chosen.observed), tuple(tried)
 
 
-def _candidates(settings: ObservationSettings, *, coupled: bool) -> list[tuple[int, float]]:
-    """Hidden units and penalties; the curve alone has an infinite one."""
-    found = list(dict.fromkeys(product(settings.hidden, settings.penalties))) if coupled else []
-    return [*found, *([(0, math.inf)] if settings.curve or not found else [])]
-
-
-def _chosen(found: Sequence[_Found]) -> _Found:
-    """The most likely; the best that depends on the document unless the curve is better by a standard error."""
+def _chosen(found: Sequence[_Learning]) -> _Learning:
+    """Return the most likely; the best that depends on the document unless the curve is better by a standard error."""
     best = max(found, key=lambda each: each.choice.likelihood)
     coupled = [each for each in found if each.choice.penalty < math.inf]
     if best in coupled or not coupled:
         return best
     other = max(coupled, key=lambda each: each.choice.likelihood)
-    gap = best.likelihoods - other.likelihoods
+    gap = best.kept - other.kept
     return other if float(gap.mean()) <= float(gap.std()) / math.sqrt(len(gap)) else best
 
 
 def _frozen(observed: DocumentObservation) -> DocumentObservation:
-    """The same with buffers for parameters: nothing that trains it further will move it."""
+    """Return the same with buffers instead of parameters, so that training does not change it."""
     for module in list(observed.modules()):
         for name, parameter in list(module.named_parameters(recurse=False)):
             delattr(module, name)
@@ -416,7 +367,7 @@ def _frozen(observed: DocumentObservation) -> DocumentObservation:
 
 
 def _split(clicks: Clicks, settings: ObservationSettings, rng: np.random.Generator) -> tuple[Clicks, Clicks | None]:
-    """The ranked lists to learn from and those to check by, of other queries; None where there are too few."""
+    """Return the ranked lists to learn from and those to check by, of other queries; None if there are too few."""
     kept = clicks.merge().with_clicks()
     if len(kept) > settings.lists:
         kept = kept.take(np.sort(rng.choice(len(kept), settings.lists, replace=False)))
@@ -428,78 +379,63 @@ def _split(clicks: Clicks, settings: ObservationSettings, rng: np.random.Generat
 
 
 class _Learning:
-    """An observation and its companion as the task of a loop: an epoch a round, measured on the queries held out."""
+    """An observation and its companion as the task of a loop: an epoch a round, measured on held-out queries."""
 
     def __init__(
-        self,
-        learn: Clicks,
-        check: Clicks | None,
-        companion: nn.Module,
-        observed: DocumentObservation,
-        penalty: float,
+        self, learn: Clicks, check: Clicks | None, settings: ObservationSettings, choice: Choice, positions: int
     ) -> None:
-        self.learn, self.check, self.companion, self.observed = learn, check, companion, observed
-        self.penalty, self.likelihoods, self.kept = penalty, np.zeros(0), np.zeros(0)
-        groups = [list(companion.parameters()), [observed.below], list(observed.chain.parameters())]
-        self.optimiser = torch.optim.Adagrad([{"params": group} for group in groups if group], lr=LEARNING_RATE)
-        self.best = observed.state_dict()
+        features = learn.lists.features.shape[1]
+        self.learn, self.check, self.choice = learn, check, choice
+        self.companion = MLP(hidden=settings.companion).build(features)
+        self.observed = DocumentObservation.like(choice, features, positions)
+        self.likelihoods: Float64 = np.zeros(0)
+        self.kept = self.likelihoods
+        groups = [self.companion.parameters(), [self.observed.below], self.observed.chain.parameters()]
+        listed = [{"params": parameters} for group in groups if (parameters := list(group))]
+        self.optimiser = torch.optim.Adagrad(listed, lr=LEARNING_RATE)
+        self.best = self.observed.state_dict()
+
+    def learned(self, settings: ObservationSettings) -> _Learning:
+        """Train until held-out clicks say stop, and keep the best epoch."""
+        standing = Standing()
+        for _ in run(self, standing, rounds=settings.epochs, patience=settings.patience):
+            pass
+        self.observed.load_state_dict(self.best)
+        likelihood = -math.inf if standing.best_value is None else standing.best_value
+        self.choice = replace(self.choice, likelihood=likelihood, epochs=standing.best_epoch)
+        return self
 
     def train(self, number: int) -> None:
         """Go over all lists once."""
+        penalty = self.choice.penalty
         for batch in batches(self.learn, BATCH, shuffle=(int(torch.initial_seed() % 2**32), number)):
-            penalised = 0 < self.penalty < math.inf
-            logits, slope = _logits(self.companion, self.observed, batch, penalised=penalised)
-            loss = softmax_loss(logits, batch.clicks, mask=batch.mask)
+            documents = batch.features[batch.mask]
+            if 0 < penalty < math.inf:
+                logs, slope = self.observed.penalised(documents)
+                loss = penalty * slope
+            else:
+                logs, loss = self.observed(documents), torch.zeros(())
+            loss = loss + softmax_loss(self._logits(batch, logs), batch.clicks, mask=batch.mask)
             self.optimiser.zero_grad()
-            torch.autograd.backward(loss if slope is None else loss + self.penalty * slope)
+            torch.autograd.backward(loss)
             for group in self.optimiser.param_groups:
                 nn.utils.clip_grad_norm_(group["params"], CLIP_NORM)
             self.optimiser.step()
 
+    def _logits(self, batch: Batch, logs: torch.Tensor) -> torch.Tensor:
+        """Return u(x) + log o_k(x), [lists, places]."""
+        return score(self.companion, batch) + spread(at(logs, batch.positions[batch.mask]), batch.mask)
+
     def measure(self, number: int) -> Measured:
-        """Return the likelihood of the clicks held out; later epochs are better without any."""
+        """Return the likelihood of held-out clicks; without any, later epochs are better."""
         if self.check is None:
             return Measured(float(number))
-        self.likelihoods = _likelihoods(self.companion, self.observed, self.check)
+        self.likelihoods = likelihoods(
+            lambda batch: self._logits(batch, self.observed(batch.features[batch.mask])), self.check
+        )
         return Measured(float(self.likelihoods.mean()))
 
     def keep(self) -> None:
         """Remember the observation."""
         self.best = {key: tensor.clone() for key, tensor in self.observed.state_dict().items()}
         self.kept = self.likelihoods
-
-    def report(self, number: int) -> None:
-        """Say nothing."""
-
-
-def _learn(
-    learn: Clicks, check: Clicks | None, settings: ObservationSettings, *, hidden: int, penalty: float, positions: int
-) -> _Found:
-    features, flat = learn.lists.features.shape[1], penalty == math.inf
-    companion = MLP(hidden=settings.companion).build(features)
-    observed = DocumentObservation(features=features, positions=positions, hidden=hidden, flat=flat)
-    task, standing = _Learning(learn, check, companion, observed, penalty), Standing()
-    run(task, standing, rounds=settings.epochs, patience=settings.patience)
-    observed.load_state_dict(task.best)
-    likelihood = -math.inf if standing.best_value is None else standing.best_value
-    return _Found(Choice(hidden, penalty, likelihood, standing.best_epoch), observed, task.kept)
-
-
-def _logits(
-    companion: nn.Module, observed: DocumentObservation, batch: Batch, *, penalised: bool = False
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """u(x) + log o_k(x), [lists, places], and the slope if it is penalised."""
-    documents, places = batch.features[batch.mask], batch.positions[batch.mask][:, None] - 1
-    logs, slope = observed.penalised(documents) if penalised else (observed(documents), None)
-    scores = score(companion, batch)
-    return scores + torch.zeros_like(scores).masked_scatter(batch.mask, logs.gather(1, places)[:, 0]), slope
-
-
-def _likelihoods(companion: nn.Module, observed: DocumentObservation, check: Clicks) -> Float64:
-    """Log-likelihood of the clicks on each ranked list, [ranked lists]."""
-    found = []
-    with torch.no_grad():
-        for batch in batches(check, 1024):
-            logits, _ = _logits(companion, observed, batch)
-            found.append((batch.clicks * log_softmax(logits, batch.mask)).sum(-1))
-    return torch.cat(found).double().numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -10,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from clickprism.debias.base import LARGEST_LOG, SIMILAR, Declared, DocumentLearner, at, on_entries, towered
+from clickprism.debias.base import LARGEST_LOG, SIMILAR, DocumentLearner, Method, at, dropped, spread, towered
 from clickprism.debias.losses import score, softmax_loss
-from clickprism.errors import SettingError
-from clickprism.types import Batch, Clicks, Float64
+from clickprism.settings import check_fields
+from clickprism.types import Batch, Clicks
 
 TINY: Final = 1e-12  # under the root, whose slope at 0 is infinite
 CODE_BATCH: Final = 256  # lists in a step of the authors' code, which its penalty depends on
@@ -21,7 +20,7 @@ CODE_KEPT: Final = 0.1  # share of the outputs that its penalty keeps in a step
 
 
 @dataclass(frozen=True)
-class _Preset(Declared):
+class _Preset(Method):
     """What both presets share.
 
     Attributes:
@@ -38,10 +37,7 @@ class _Preset(Declared):
     drop: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.penalty < math.inf:
-            raise SettingError("penalty", self.penalty, "be finite and not negative")
-        if not 0 <= self.drop <= 1:
-            raise SettingError("drop", self.drop, "be in [0, 1]")
+        check_fields(self, penalty="[0, inf)", drop="[0, 1]")
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> PublishedLearner:
         """Return a learner of which one output is the ranker."""
@@ -112,39 +108,25 @@ class PublishedLearner(DocumentLearner):
             logs = self.log_observation(documents.requires_grad_(penalised))
         observed = at(logs, batch.positions[batch.mask])
         observed = observed * (torch.rand(len(observed)) >= self.settings.drop)
-        scores = score(self.ranker, batch)
-        logits = scores + torch.zeros_like(scores).masked_scatter(batch.mask, observed)
+        logits = score(self.ranker, batch) + spread(observed, batch.mask)
         parts = {"click": softmax_loss(logits, batch.clicks, mask=batch.mask)}
         if penalised:
             with torch.enable_grad():
                 slopes = (_printed if isinstance(self.settings, LBDPaper) else _coded)(logs, documents)
-            by_list = torch.zeros_like(scores).masked_scatter(batch.mask, slopes).sum(-1)
+            by_list = spread(slopes, batch.mask).sum(-1)
             parts["penalty"] = self.settings.penalty * (batch.impressions * by_list).mean()
         return parts
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
         """Return score + log(t + (1 - t) o): the click under the expected observation after dropping."""
         logs = self.log_observation(batch.features[batch.mask])
-        scores, observed = score(self.ranker, batch), self._dropped(at(logs, batch.positions[batch.mask]))
-        return scores + torch.zeros_like(scores).masked_scatter(batch.mask, observed)
+        observed = dropped(at(logs, batch.positions[batch.mask]), self.settings.drop)
+        return score(self.ranker, batch) + spread(observed, batch.mask)
 
-    def exposure(self, clicks: Clicks) -> Float64:
-        """Return impressions times o'_k(x) / o'_1(x), where o' = t + (1 - t) o, [entries]."""
-
-        def relative(features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-            logs = self._dropped(self.log_observation(features))
-            return at(logs, positions) - logs[:, 0]
-
-        return on_entries(relative, clicks) * clicks.list_impressions
-
-    def _dropped(self, logs: torch.Tensor) -> torch.Tensor:
-        """Return log(t + (1 - t) o)."""
-        drop = self.settings.drop
-        if drop == 0:
-            return logs
-        if drop == 1:
-            return torch.zeros_like(logs)
-        return torch.logaddexp(logs + math.log(1 - drop), torch.full_like(logs, math.log(drop)))
+    def log_exposure(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return log o'_k(x) / o'_1(x), where o' = t + (1 - t) o, [documents]."""
+        logs = dropped(self.log_observation(features), self.settings.drop)
+        return at(logs, positions) - logs[:, 0]
 
 
 def _printed(logs: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:

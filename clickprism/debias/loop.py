@@ -5,7 +5,7 @@ Rankers (`training.network`), language models (`training.text`) and the observat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 Stopped: TypeAlias = Literal["epochs", "patience", "interrupted"]
-LEAST_QUERIES: Final = 20  # with held-out clicks, from which standard errors say something
+LEAST_QUERIES: Final = 20  # held-out queries from which standard errors are used
 SURE: Final = 2.5  # standard errors by which held-out clicks must be more likely for a round to be the best
 
 
@@ -27,7 +27,7 @@ class Measured:
 
     Attributes:
         value: What is reported.
-        by_query: The value of each held-out query, [queries]; None if the value is all that is known.
+        by_query: The value of each held-out query, [queries]; None if only the mean is known.
         higher: Whether a higher value is better.
     """
 
@@ -39,9 +39,7 @@ class Measured:
         """Return whether this is better, by query: whether the mean gain is above 2.5 of its standard errors.
 
         The likelihood of held-out clicks can rise a little, for many epochs, while relevance and observation drift
-        apart (docs/research/stopping.md): a gain that is not clear says nothing about the ranking.
-
-        With fewer than 20 queries, or one number only, the larger value is better.
+        apart (docs/research/stopping.md). With fewer than 20 queries, or one number only, the larger value is better.
 
         >>> best, gains = Measured(0.0, np.zeros(30)), np.tile([-0.5, 1.5, 1.0], 10)
         >>> Measured(0.67, gains).beats(best), Measured(0.17, gains - 0.5).beats(best)
@@ -55,7 +53,7 @@ class Measured:
 
 @dataclass
 class Standing:
-    """Where a loop stands: rounds done, the best of them and its value, and how many validations it is behind."""
+    """Where a loop is: rounds done, the best of them and its value, and validations since then."""
 
     epoch: int = 0
     best_epoch: int = 0
@@ -78,24 +76,18 @@ class Task(Protocol):
         """Remember the weights as the best."""
         ...
 
-    def report(self, number: int) -> None:
-        """Called at the end of each round."""
-        ...
 
-
-def run(task: Task, standing: Standing, *, rounds: int, patience: int, best: Measured | None = None) -> Stopped:
-    """Train round by round until there are no more, or `patience` validations in a row were not the best.
+def run(task: Task, standing: Standing, *, rounds: int, patience: int, best: Measured | None = None) -> Iterator[int]:
+    """Train round by round and yield the number of each, until `patience` validations in a row were not the best.
 
     Args:
         task: What is trained.
-        standing: Where it stands, changed in place; a resumed run starts with that of its checkpoint.
+        standing: Where it is, changed in place; a resumed run starts with that of its checkpoint.
         rounds: Largest number of rounds.
         patience: 0 never stops early.
         best: The best validation so far, of a resumed run.
     """
-    while standing.epoch < rounds:
-        if patience and standing.waited >= patience:
-            return "patience"
+    while standing.epoch < rounds and not (patience and standing.waited >= patience):
         number = standing.epoch + 1
         task.train(number)
         measured = task.measure(number)
@@ -106,8 +98,7 @@ def run(task: Task, standing: Standing, *, rounds: int, patience: int, best: Mea
             task.keep()
         elif measured is not None:
             standing.waited += 1
-        task.report(number)
-    return "epochs"
+        yield number
 
 
 def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
@@ -119,24 +110,21 @@ def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
     mask = places < lengths[:, None]
     entries = np.where(mask, clicks.offsets[chosen][:, None] + places, 0)
     features = np.take(clicks.lists.features, clicks.rows[entries], axis=0)
+    features[~mask] = 0.0
     counts = clicks.clicks[entries] / scale
     if clicks.weights is not None:
         counts *= clicks.weights[entries]
-    positions = clicks.positions[entries].astype(np.int64)
-    seen = None
-    if clicks.seen is not None:
-        seen = torch.from_numpy(np.where(mask, clicks.seen[entries] / scale, 0.0).astype(np.float32))
-    if not mask.all():
-        features[~mask] = 0.0
-        counts[~mask] = 0.0
-        positions[~mask] = 1
+
+    def tensor(values: Float64) -> torch.Tensor:
+        return torch.from_numpy(np.where(mask, values, 0.0).astype(np.float32))
+
     return Batch(
         features=torch.from_numpy(features),
         mask=torch.from_numpy(mask),
-        positions=torch.from_numpy(positions),
-        clicks=torch.from_numpy(counts.astype(np.float32)),
+        positions=torch.from_numpy(np.where(mask, clicks.positions[entries], 1).astype(np.int64)),
+        clicks=tensor(counts),
         impressions=torch.from_numpy((clicks.impressions[chosen] / scale).astype(np.float32)),
-        seen=seen,
+        seen=None if clicks.seen is None else tensor(clicks.seen[entries] / scale),
     )
 
 
@@ -145,10 +133,10 @@ class Share:
     """The part of a batch that one process computes.
 
     Attributes:
-        batch: the ranked lists of this process. If there are fewer lists than processes, one of another process with
+        batch: The ranked lists of this process. If there are fewer lists than processes, one of another process with
             weight 0.
-        weight: number of its lists, divided by that of the whole batch.
-        lists: number of lists of the whole batch.
+        weight: Number of its lists, divided by that of the whole batch.
+        lists: Number of lists of the whole batch.
     """
 
     batch: Batch
@@ -182,26 +170,22 @@ def batches(clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None
     return (share.batch for share in shares(clicks, size, shuffle=shuffle))
 
 
-class Predicts(Protocol):
-    """A learner that predicts clicks (`Learner`)."""
-
-    def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Return the log of the click probability at each place up to a constant a list, [lists, places]."""
-        ...
-
-
-def held_out_likelihood(learner: Predicts, clicks: Clicks) -> Measured:
-    """Return the log-likelihood of held-out clicks, of a list on average and of each query; it needs no label."""
+def likelihoods(click_logits: Callable[[Batch], torch.Tensor], clicks: Clicks) -> Float64:
+    """Return the log-likelihood of the clicks on each ranked list that is not empty, [ranked lists]."""
     import torch
 
     from clickprism.debias.losses import log_softmax
 
     with torch.no_grad():
         found = [
-            (batch.clicks * log_softmax(learner.click_logits(batch), batch.mask)).sum(-1)
-            for batch in batches(clicks, 1024)
+            (batch.clicks * log_softmax(click_logits(batch), batch.mask)).sum(-1) for batch in batches(clicks, 1024)
         ]
-    likelihoods = torch.cat(found).double().numpy()
+    return torch.cat(found).double().numpy()
+
+
+def held_out_likelihood(click_logits: Callable[[Batch], torch.Tensor], clicks: Clicks) -> Measured:
+    """Return the log-likelihood of held-out clicks, of a list on average and of each query; it needs no label."""
+    each = likelihoods(click_logits, clicks)
     first = clicks.offsets[:-1][np.diff(clicks.offsets) > 0]
     queries = np.unique(clicks.lists.list_of[clicks.rows[first]], return_inverse=True)[1]
-    return Measured(float(likelihoods.mean()), np.bincount(queries, weights=likelihoods).astype(np.float64))
+    return Measured(float(each.mean()), np.bincount(queries, weights=each).astype(np.float64))

@@ -1,8 +1,8 @@
 """Losses that methods share: listwise softmax, pointwise likelihood of click counts, mutual information.
 
-A pointwise method models the probability of a click, not its share in a list: P(click) = theta_k s(f(x)), s the
-sigmoid. Sessions without a click count as well as others. The likelihood is linear in clicks and impressions, so merged
-lists are exact. Probabilities are computed in log space.
+A pointwise method models the probability of a click, P(click) = theta_k s(f(x)) with s the sigmoid, so sessions without
+a click count too. The likelihood is linear in clicks and impressions, so merged lists are exact. Probabilities are
+computed in log space.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch.nn.functional import logsigmoid
 
 from clickprism.types import Batch, Clicks
 
-LARGEST: Final = 13.8  # log odds of 1 - 1e-6: beyond it a probability says nothing more
+LARGEST: Final = 13.8  # log odds of 1 - 1e-6, the limit of a probability
 SMALL: Final = 0.03  # below it the series of (1 + t) log(1 + t) - t is exact in float32
 
 
 def score(ranker: nn.Module, batch: Batch) -> torch.Tensor:
-    """The ranker's scores, 0 where masked, [lists, places]; padded places are not computed."""
+    """Return the ranker's scores, 0 where masked, [lists, places]; padded places are not computed."""
     if bool(batch.mask.all()):
         result: torch.Tensor = ranker(batch.features)
         return result
@@ -30,20 +30,20 @@ def score(ranker: nn.Module, batch: Batch) -> torch.Tensor:
 
 
 def log_softmax(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Log of the softmax over the places that are there, 0 where masked, [lists, places]."""
+    """Return the log of the softmax over the places that are not masked, 0 where masked, [lists, places]."""
     hidden = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return torch.log_softmax(hidden, dim=-1).masked_fill(~mask, 0.0)
 
 
 def softmax_loss(logits: torch.Tensor, clicks: torch.Tensor, *, mask: torch.Tensor) -> torch.Tensor:
-    """Softmax cross entropy: the mean over lists of - sum_i c_i log softmax_i(logits).
+    """Return the softmax cross entropy: the mean over lists of - sum_i c_i log softmax_i(logits).
 
     Its minimum over all functions of the document has softmax_i proportional to the expected c_i, so the logits become
-    the log of what `clicks` is unbiased for, up to a constant a list.
+    the log of what `clicks` is unbiased for, up to a constant for each list.
 
     Args:
         logits: [lists, places].
-        clicks: non-negative weights, such as click counts over propensities, [lists, places].
+        clicks: Non-negative weights, such as click counts over propensities, [lists, places].
         mask: True where there is a document, [lists, places].
 
     >>> logits = torch.tensor([[0.0, 0.0, 9.0]])
@@ -56,12 +56,7 @@ def softmax_loss(logits: torch.Tensor, clicks: torch.Tensor, *, mask: torch.Tens
 def log_click(
     score: torch.Tensor, log_seen: torch.Tensor, log_unseen: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log of theta s(f) and of 1 - theta s(f), without a subtraction: 1 - theta s = (1 - s) + s (1 - theta).
-
-    Args:
-        score: f, of any shape.
-        log_seen: log theta, of the same shape.
-        log_unseen: log(1 - theta), of the same shape.
+    """Return the logs of theta s(f) and of 1 - theta s(f) = (1 - s) + s (1 - theta), from log theta, log(1 - theta).
 
     >>> half = torch.tensor(0.5).log()
     >>> [round(float(each.exp()), 6) for each in log_click(torch.tensor(0.0), half, half)]
@@ -72,15 +67,15 @@ def log_click(
 
 
 def log_both(odds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log s(odds) and log(1 - s(odds))."""
+    """Return log s(odds) and log(1 - s(odds))."""
     return logsigmoid(odds), logsigmoid(-odds)
 
 
 def count_loss(batch: Batch, clicked: torch.Tensor, skipped: torch.Tensor) -> torch.Tensor:
-    """Cross entropy of counts: the mean over sessions of - sum_i (c_i log p_i + (n - c_i) log(1 - p_i)).
+    """Return the mean over sessions of - sum_i (c_i log p_i + (n - c_i) log(1 - p_i)).
 
     Args:
-        batch: the counts c and n.
+        batch: The counts c and n.
         clicked: log p, [lists, places].
         skipped: log(1 - p), [lists, places].
     """
@@ -89,44 +84,43 @@ def count_loss(batch: Batch, clicked: torch.Tensor, skipped: torch.Tensor) -> to
 
 
 def skips(batch: Batch) -> torch.Tensor:
-    """Impressions without a click, n - c, [lists, places]; those of masked places are the list's."""
+    """Return impressions without a click, n - c, [lists, places]; at masked places, those of the list."""
     return (batch.impressions[:, None] - batch.clicks).clamp_min(0.0)
 
 
 def by_position(batch: Batch, values: torch.Tensor, positions: int) -> torch.Tensor:
-    """Sums of values [lists, places] at each position, [positions]."""
+    """Return the sums of values [lists, places] at each position, [positions]."""
     places, kept = (batch.positions[batch.mask] - 1), values[batch.mask]
     return torch.zeros(positions, dtype=kept.dtype).index_add_(0, places, kept)
 
 
 def shown_at(batch: Batch, positions: int) -> torch.Tensor:
-    """Impressions at each position, [positions]."""
+    """Return the impressions at each position, [positions]."""
     return by_position(batch, batch.impressions[:, None].expand(batch.mask.shape), positions)
 
 
-def start_odds(clicks: Clicks, seen: float) -> float:
-    """The log odds of the mean relevance if the share `seen` of all impressions were seen: what f starts from.
+def start_odds(clicks: Clicks, observed: float) -> float:
+    """Return the log odds of the mean relevance if this share of impressions were observed, from which f starts.
 
-    Networks start with scores about 0, a relevance of one half; with the mean click rate of a usual log the first
-    epochs would go into a constant.
+    Scores of new networks are about 0, a relevance of one half; without it the first epochs would learn a constant.
     """
-    rate = clicks.clicks.sum() / max(float(clicks.list_impressions.sum()), 1.0) / seen
+    rate = clicks.clicks.sum() / max(float(clicks.list_impressions.sum()), 1.0) / observed
     rate = min(max(float(rate), 1e-4), 1 - 1e-2)
     return math.log(rate / (1 - rate))
 
 
 def mutual_information(seen: torch.Tensor, unseen: torch.Tensor, observed: torch.Tensor) -> torch.Tensor:
-    """I(R; O | x) of binary R and O, in nats, of any shape (InfoRank, Eqs. 14 and 15).
+    """Return I(R; O | x) of binary R and O, in nats, of any shape (InfoRank, Eqs. 14 and 15).
 
     I = sum over o, r of P(o) P(r | o) log(P(r | o) / P(r)),  P(r) = sum over o of P(o) P(r | o)
 
     It is computed as the sum of P(o) P(r) phi(P(r | o) / P(r) - 1) with phi(t) = (1 + t) log(1 + t) - t. No term is
-    ever negative, so that rounding cannot make the sum so; it is 0 exactly where relevance is the same seen and unseen.
+    negative, so rounding cannot make the sum negative; it is exactly 0 where relevance does not depend on o.
 
     Args:
-        seen: log odds of P(R = 1 | O = 1, x).
-        unseen: log odds of P(R = 1 | O = 0, x).
-        observed: log odds of P(O = 1 | x).
+        seen: Log odds of P(R = 1 | O = 1, x).
+        unseen: Log odds of P(R = 1 | O = 0, x).
+        observed: Log odds of P(O = 1 | x).
 
     >>> odds = torch.tensor([2.0, 0.5])
     >>> mutual_information(odds, odds, torch.tensor([1.0, -3.0])).tolist()
@@ -136,7 +130,7 @@ def mutual_information(seen: torch.Tensor, unseen: torch.Tensor, observed: torch
     0.6931
     """
     seen, unseen, observed = (each.clamp(-LARGEST, LARGEST) for each in (seen, unseen, observed))
-    known, unknown = logsigmoid(observed), logsigmoid(-observed)
+    known, unknown = log_both(observed)
     total: torch.Tensor = torch.zeros(())
     for sign in (1.0, -1.0):
         one, other = logsigmoid(sign * seen), logsigmoid(sign * unseen)
@@ -149,7 +143,7 @@ def mutual_information(seen: torch.Tensor, unseen: torch.Tensor, observed: torch
 
 
 def _excess(ratio: torch.Tensor) -> torch.Tensor:
-    """(1 + t) log(1 + t) - t for t >= -1: by its series where t is small, at least 0 everywhere."""
+    """Return (1 + t) log(1 + t) - t for t >= -1: by its series where t is small, at least 0 everywhere."""
     small = ratio.abs() < SMALL
     near = torch.where(small, ratio, torch.zeros_like(ratio))
     far = torch.where(small, torch.ones_like(ratio), ratio.clamp_min(-1 + 1e-6))

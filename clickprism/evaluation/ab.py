@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
+from scipy.special import ndtri
 
 from clickprism._util.tables import Table
-from clickprism.errors import SettingError, UnsupportedError
+from clickprism.errors import UnsupportedError
+from clickprism.settings import check_fields
 from clickprism.types import Float64
 
 if TYPE_CHECKING:
@@ -60,27 +62,19 @@ class BucketSettings:
     memory: str = "2GB"
 
     def __post_init__(self) -> None:
-        if not 0 < self.confidence < 1:
-            raise SettingError("confidence", self.confidence, "be between 0 and 1")
+        check_fields(self, confidence=(0.01, 0.9999))
 
 
 @final
 @dataclass(frozen=True)
 class Bucket:
-    """The searches of one ranker.
+    """The searches of one ranker."""
 
-    Attributes:
-        ranker: Name of the ranker.
-        searches: Number of searches.
-        users: Number of users; a search without a user counts as one.
-        values: Value of each measure.
-        differences: Difference from the control, with the ends of its interval, by measure; empty for the control.
-    """
-
-    ranker: str
-    searches: int
-    users: int
-    values: dict[str, float]
+    ranker: str  # Name of the ranker
+    searches: int  # Number of searches
+    users: int  # Number of users; a search without a user counts as one
+    values: dict[str, float]  # Value of each measure
+    # Difference from the control, with the ends of its interval, by measure; empty for the control
     differences: dict[str, tuple[float, float, float]]
 
 
@@ -145,7 +139,7 @@ def _bucket(name: str, totals: dict[str, Float64], control: str, confidence: flo
         usual, its = ratio(other[:, column], other[:, 0])
         values[measure] = value
         if name != control:
-            reach = _quantile(confidence) * math.sqrt(variance + its)
+            reach = float(ndtri((1 + confidence) / 2)) * math.sqrt(variance + its)
             differences[measure] = value - usual, value - usual - reach, value - usual + reach
     return Bucket(name, int(own[:, 0].sum()), len(own), values, differences)
 
@@ -160,9 +154,3 @@ def ratio(totals: Float64, searches: Float64) -> tuple[float, float]:
     mean = float(totals.sum()) / count
     spread = float(((totals - mean * searches) ** 2).sum())
     return mean, spread / count**2 * users / (users - 1) if users > 1 else math.inf
-
-
-def _quantile(confidence: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + confidence) / 2))

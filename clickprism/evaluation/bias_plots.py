@@ -40,17 +40,10 @@ TRUTH: Final = "truly observed (held out)"
 
 
 def model_attention(model: Model, lists: Lists, *, documents: int = DOCUMENTS) -> Float64:
-    """Return how much each feature attends to each other, on average over documents and heads; rows sum to 1.
+    """Return how much each feature (row) attends to each other (column), [features, features]; rows sum to 1.
 
-    Features that share a token share its weight evenly.
-
-    Args:
-        model: A model of the attention ranker.
-        lists: Lists with features as the model takes them.
-        documents: Largest number of documents, evenly spread over the data.
-
-    Returns:
-        [features, features]; a row is the feature that attends, a column one that is attended to.
+    It is the mean over heads and over at most so many documents, evenly spread over the data. Features that share a
+    token share its weight evenly.
     """
     import torch
 
@@ -69,12 +62,7 @@ def model_attention(model: Model, lists: Lists, *, documents: int = DOCUMENTS) -
 
 @styled
 def attention_heat_map(attention: Float64, *, names: Sequence[str] | None = None) -> Figure:
-    """Plot an attention map; white is the average attention, 1 / N.
-
-    Args:
-        attention: [features, features], rows sum to 1.
-        names: Names of the features; their numbers from 1 by default.
-    """
+    """Plot an attention map, [features, features]; white is even attention, 1 / N. By default names are numbers."""
     from matplotlib.colors import TwoSlopeNorm
     from matplotlib.figure import Figure
 
@@ -88,25 +76,20 @@ def attention_heat_map(attention: Float64, *, names: Sequence[str] | None = None
     figure = Figure(figsize=(7.4, 6.4), layout="constrained")
     axes = figure.add_subplot()
     norm = TwoSlopeNorm(1.0, vmin=0.0, vmax=most)
-    image = axes.imshow(times, cmap="RdBu_r", norm=norm, interpolation="nearest", aspect="equal")
+    image = axes.imshow(times, cmap="RdBu_r", norm=norm, interpolation="nearest")
     ticks = list(range(0, count, -(-count // NAMED)))
     labels = [shorten(names[tick]) if names is not None else str(tick + 1) for tick in ticks]
     size = 6 if len(ticks) > 25 else 8
     axes.set_xticks(ticks, labels, rotation=90, fontsize=size)
     axes.set_yticks(ticks, labels, fontsize=size)
-    axes.set_xlabel("feature that is attended to")
-    axes.set_ylabel("feature that attends")
+    axes.set(xlabel="feature that is attended to", ylabel="feature that attends")
     bar = figure.colorbar(image, ax=axes, shrink=0.85, extend="max" if times.max() > most else "neither")
     bar.set_label("attention relative to even attention")
     return figure
 
 
 def shorten(name: str) -> str:
-    """Return a name as an axis shows it: not too long, and without formulas.
-
-    >>> shorten("section=" + "x" * 40)
-    'section=xxxxxxxxxxxxxxx…'
-    """
+    """Return a name as an axis shows it: not too long, and without formulas."""
     return (name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…").replace("$", r"\$")
 
 
@@ -120,15 +103,13 @@ def write_examination_report(found: Examination, log: Path, out: Path, *, next_c
     """Write an HTML report with the plots beside it as PNG, and return the paths of all files."""
     make_folder(out.parent)
     plots = {
-        "position": ("Examination by position", examination_curve(found)),
-        "anchor": ("Examination below a click", anchor_curves(found)),
-        "calibration": ("Calibration on the held-out searches", calibration_curve(found)),
+        "Examination by position": ("position", examination_curve(found)),
+        "Examination below a click": ("anchor", anchor_curves(found)),
+        "Calibration on the held-out searches": ("calibration", calibration_curve(found)),
     }
-    written = [out]
-    for name, (_, figure) in plots.items():
-        path = out.with_name(f"{out.stem}-{name}.png")
+    pictures = [out.with_name(f"{out.stem}-{name}.png") for name, _ in plots.values()]
+    for path, (_, figure) in zip(pictures, plots.values(), strict=True):
         figure.savefig(path, dpi=150)
-        written.append(path)
     days, tables = found.days, found.tables()
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     truth = "" if found.truth is None else f" Against true observation: AUC {found.truth.quality.auc:.4f}."
@@ -140,7 +121,7 @@ def write_examination_report(found: Examination, log: Path, out: Path, *, next_c
             f"AUC {found.quality.auc:.4f} on the labels of held-out searches.{truth}"
         ),
         comparison=tables[:2],
-        figures={caption: svg(figure, title=caption) for caption, figure in plots.values()},
+        figures={caption: svg(figure, title=caption) for caption, (_, figure) in plots.items()},
         settings={"log": str(log), "fingerprint": found.fingerprint, "examination": plain(found.settings)},
         more={"In detail": tables[2:]},
         notes=[
@@ -150,16 +131,15 @@ def write_examination_report(found: Examination, log: Path, out: Path, *, next_c
         ],
         next_commands=[next_command],
     )
-    return written
+    return [out, *pictures]
 
 
 @styled
 def examination_curve(examination: Examination) -> Figure:
     """Plot the mean estimate at each position, with the share of positive labels and the truth if known.
 
-    This is Figure 4 (a) of the doubly robust paper. Only rows with a long or a short display time have a label, so the
-    share of positives may differ from the mean estimate. Each page has its own line, because only users who opened it
-    are counted there.
+    This is Figure 4 (a) of the doubly robust paper. Only rows with a long or a short display time have a label. Each
+    page has its own line, because only users who opened it are counted there.
     """
     figure, axes = new_figure(height=3.8)
     if examination.truth is not None:
@@ -178,8 +158,7 @@ def anchor_curves(examination: Examination) -> Figure:
     This is Figure 4 (b). Thin dark lines are the truth, if known. Points of fewer than 20 rows are omitted.
     """
     figure, axes = new_figure(height=4.0)
-    true = {} if examination.truth is None else examination.truth.below_anchor
-    deepest = 1
+    true, deepest = {} if examination.truth is None else examination.truth.below_anchor, 1
     for number, (anchor, curve) in enumerate(examination.below_anchor.items()):
         points = _on_its_page(curve)
         deepest = max([deepest, *(point.position for point in points)])

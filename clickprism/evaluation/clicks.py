@@ -18,7 +18,7 @@ from clickprism._util.tables import Table
 from clickprism.click_models import CLICK_MODELS, click_model
 from clickprism.click_models.fitted import check_patterns, check_sessions, log_terms
 from clickprism.errors import SettingError, UnsupportedError
-from clickprism.settings import suggest
+from clickprism.settings import check_fields, suggest
 from clickprism.types import Clicks, Float64
 
 BASELINES: Final = ("global", "rank", "document")
@@ -42,20 +42,14 @@ class ClickPredictor(Protocol):
 class ClickEvaluation:
     """How well clicks were predicted.
 
-    Attributes:
-        log_likelihood: Mean log-likelihood of a session.
-        perplexity: Perplexity at each position before any click is known; NaN at a position that is not shown.
-        conditional_perplexity: Perplexity at each position given the clicks above.
-        rate_error: Root mean square error of click rates.
-
     >>> ClickEvaluation(-1.5, np.array([1.5, 1.25]), np.array([1.25, 1.25]), 0.1)
     ClickEvaluation(log-likelihood -1.5000, perplexity 1.3750, conditional perplexity 1.2500, rate error 0.1000)
     """
 
-    log_likelihood: float
-    perplexity: Float64
-    conditional_perplexity: Float64
-    rate_error: float
+    log_likelihood: float  # Mean log-likelihood of a session
+    perplexity: Float64  # Perplexity at each position before any click is known; NaN at a position that is not shown
+    conditional_perplexity: Float64  # Perplexity at each position given the clicks above
+    rate_error: float  # Root mean square error of click rates
 
     def __repr__(self) -> str:
         return (
@@ -138,56 +132,36 @@ class ClickModelSettings:
                 raise SettingError("model", name, f"be a known click model ({suggest(name, CLICK_MODELS)})")
         if not self.model:
             raise SettingError("model", self.model, "name at least one click model")
-        if not 0 < self.held_out < 1:
-            raise SettingError("held_out", self.held_out, "be between 0 and 1")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "not be negative")
+        check_fields(self, held_out=(0.001, 0.999), seed=(0, None))
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparedModel:
-    """A click model on held-out sessions.
+    """A click model on held-out sessions."""
 
-    Attributes:
-        name: Name of the click model.
-        log_likelihood: Mean log-likelihood of a held-out session.
-        behind: Mean log-likelihood by which it is behind the best model, and the standard error of that difference.
-        perplexity: Mean perplexity over the positions, before any click of the session is known.
-        conditional_perplexity: Mean perplexity over the positions, given the clicks above.
-        perplexity_by_position: Perplexity at each position, before any click of the session is known.
-        conditional_perplexity_by_position: Perplexity at each position, given the clicks above.
-        observation: Observation at each position relative to position 1; None for click rates, which have none.
-        converged: Whether the fit converged.
-    """
-
-    name: str
-    log_likelihood: float
+    name: str  # Name of the click model
+    log_likelihood: float  # Mean log-likelihood of a held-out session
+    # Mean log-likelihood by which it is behind the best model, and the standard error of that difference
     behind: tuple[float, float]
-    perplexity: float
-    conditional_perplexity: float
-    perplexity_by_position: Float64
-    conditional_perplexity_by_position: Float64
+    perplexity: float  # Mean perplexity over the positions, before any click of the session is known
+    conditional_perplexity: float  # Mean perplexity over the positions, given the clicks above
+    perplexity_by_position: Float64  # Perplexity at each position, before any click of the session is known
+    conditional_perplexity_by_position: Float64  # Perplexity at each position, given the clicks above
+    # Observation at each position relative to position 1; None for click rates, which have none
     observation: Float64 | None
-    converged: bool
+    converged: bool  # Whether the fit converged
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class ClickModelComparison:
-    """Click models compared on held-out sessions.
+    """Click models compared on held-out sessions."""
 
-    Attributes:
-        sessions: Number of sessions that the models were fitted to.
-        held_out: Number of sessions that they were compared on.
-        models: The models, best log-likelihood first.
-        settings: Settings of the comparison.
-    """
-
-    sessions: int
-    held_out: int
-    models: tuple[ComparedModel, ...]
-    settings: ClickModelSettings
+    sessions: int  # Number of sessions that the models were fitted to
+    held_out: int  # Number of sessions that they were compared on
+    models: tuple[ComparedModel, ...]  # The models, best log-likelihood first
+    settings: ClickModelSettings  # Settings of the comparison
 
     def tables(self) -> list[Table]:
         """Return the overall figures, the perplexity by position, and the observation curves."""

@@ -3,140 +3,109 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from math import isnan
-from typing import Literal, TypeAlias, final, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 
 import numpy as np
 
-from clickprism._util.tables import Table, html_table
-from clickprism._util.tables import as_text as plain_text
+from clickprism._util.tables import Table, as_text, html_table
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import Empty, Evaluation, Measure
-from clickprism.evaluation.significance import RESAMPLES, holm, intervals, paired_randomisation, paired_t
+from clickprism.evaluation.significance import RESAMPLES, PairedTest, holm, intervals, paired_randomisation, paired_t
 from clickprism.settings import suggest
 from clickprism.types import Float64, Text
 
 Test: TypeAlias = Literal["t", "randomisation"]
+Verdict: TypeAlias = Literal["better", "worse", ""]
 
 TEST_NAMES = {"t": "paired t-test", "randomisation": "paired randomisation test"}
 EMPTY_NAMES = {"drop": "are dropped", "zero": "count as 0", "one": "count as 1"}
-MARKS = {"better": "▲", "worse": "▼", "": ""}
-LATEX_MARKS = {"better": "$^{+}$", "worse": "$^{-}$", "": ""}
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "▲": "$+$",
-    "▼": "$-$",
-}
+SIGNS = {"better": "▲", "worse": "▼", "": ""}
+LATEX_SIGNS = {"better": "$^{+}$", "worse": "$^{-}$", "": ""}
+_MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_|<[]"})
+_LATEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"$<$", ">": r"$>$", "▲": "$+$", "▼": "$-$"}
+)
+
+
+class Form(NamedTuple):
+    """How a format writes texts, the best mean, and the sign of a verdict."""
+
+    quote: Callable[[str], str]
+    best: str
+    sign: str
+
+
+PLAIN = Form(str, "{} *", " {}")
+MARKDOWN = Form(lambda text: text.translate(_MARKDOWN), "**{}**", " {}")
+HTML = Form(escape, "<strong>{}</strong>", ' <span class="mark">{}</span>')
 
 
 @final
 @dataclass(frozen=True)
 class Row:
-    """One method under one measure; what concerns the baseline is None where there is none to compare with.
-
-    Attributes:
-        method: its name.
-        measure: its name.
-        mean: over queries, each averaged over runs.
-        low: lower end of the mean's interval; NaN where fewer than two queries count.
-        high: upper end.
-        difference: mean minus the baseline's.
-        difference_low: lower end of the paired difference's interval.
-        difference_high: upper end.
-        p_value: of the paired test, uncorrected.
-        p_corrected: by Holm, over all methods compared under this measure.
-        verdict: "better" or "worse" than the baseline where that is significant, else "".
-        best: whether no method in competition has a better mean.
-    """
+    """One method under one measure; what concerns the baseline is None without one."""
 
     method: str
     measure: str
-    mean: float
-    low: float
-    high: float
-    difference: float | None
-    difference_low: float | None
-    difference_high: float | None
-    p_value: float | None
-    p_corrected: float | None
-    verdict: Literal["better", "worse", ""]
-    best: bool
+    mean: float  # over queries, each averaged over runs
+    low: float  # lower end of the interval of the mean; NaN if fewer than two queries count
+    high: float  # upper end
+    difference: float | None = None  # mean minus that of the baseline
+    difference_low: float | None = None  # lower end of the interval of the paired difference
+    difference_high: float | None = None  # upper end
+    p_value: float | None = None  # of the paired test, not corrected
+    p_corrected: float | None = None  # corrected by Holm over all methods compared under this measure
+    verdict: Verdict = ""  # whether it is significantly better or worse than the baseline
+    best: bool = False  # whether no method has a better mean, apart from those for reference
 
 
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, and all that one must know to read them; `tables` renders it.
+    """All rows, and all that one must know to read them; `tables` renders it."""
 
-    Attributes:
-        rows: measure by measure, the methods in the order given.
-        queries: how many queries each measure counts.
-        dropped: how many queries each measure leaves out.
-        runs: how many evaluations (seeds, folds) each method has.
-        data: what was ranked.
-        seeds: of the runs.
-        baseline: the method that the others are compared with, if any.
-        reference: methods that are shown but cannot be the best, as they use the grades or the true observation.
-        empty: what queries without a relevant document count.
-        confidence: of the intervals; a difference is significant at 1 - confidence.
-        test: which paired test.
-        resamples: of the bootstrap.
-        seed: of the bootstrap and of the randomisation test.
-        remark: what else one must know of the numbers, a sentence without its full stop; empty for nothing.
-    """
-
-    rows: tuple[Row, ...]
-    queries: Mapping[str, int]
-    dropped: Mapping[str, int]
-    runs: Mapping[str, int]
-    data: str
-    seeds: tuple[int, ...]
-    baseline: str | None
-    reference: tuple[str, ...]
-    empty: Empty
-    confidence: float
+    rows: tuple[Row, ...]  # measure by measure, the methods in the order given
+    queries: Mapping[str, int]  # number of queries that each measure counts
+    dropped: Mapping[str, int]  # number of queries that each measure excludes
+    runs: Mapping[str, int]  # number of evaluations (seeds, folds) of each method
+    data: str  # what was ranked
+    seeds: tuple[int, ...]  # of the runs
+    baseline: str | None  # method that the others are compared with
+    reference: tuple[str, ...]  # methods that cannot be the best, as they use the grades or the true observation
+    empty: Empty  # what queries without a relevant document count
+    confidence: float  # of the intervals; a difference is significant at 1 - confidence
     test: Test
-    resamples: int
-    seed: int
-    remark: str = ""
+    resamples: int  # of the bootstrap
+    seed: int  # of the bootstrap and of the randomisation test
+    remark: str = ""  # what else a reader must know, a sentence without its full stop
 
     def __str__(self) -> str:
-        """The table as plain text."""
-        return as_text(self)
+        """Return the tables as plain text."""
+        return as_text(self.tables()) + "\n"
 
     def tables(self) -> list[Table]:
         """Return one table for each measure, and the notes below them."""
-        tables = []
-        for measure in self.measures:
-            header, rows = _grid(self, measure, best=lambda text: f"{text} *", mark=_mark)
-            tables.append(Table("", header, rows))
+        tables = [Table("", *_grid(self, measure, PLAIN)) for measure in self.measures]
         return [*tables, Table("", ["Notes"], [[note] for note in (*self.notes, "* best")])]
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The names of the measures, in order."""
+        """Return the names of the measures, in order."""
         return tuple(self.queries)
 
     def of(self, measure: Measure | str) -> tuple[Row, ...]:
-        """The rows of one measure."""
+        """Return the rows of one measure."""
         return tuple(row for row in self.rows if row.measure == str(measure))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What every rendering says below the numbers: data, seeds, rule for empty queries, tests, correction."""
+        """Return what every rendering says below the numbers: data, seeds, empty queries, tests, correction."""
         seeds = f"seeds {', '.join(map(str, self.seeds))}" if self.seeds else "seeds not stated"
         counts = sorted(set(self.runs.values()))
         runs = f"{counts[0]} run{'s' * (counts[0] > 1)} per method"
@@ -192,17 +161,17 @@ def compare(
     folds: different queries that share one, such as unnamed lists numbered from 1 in every fold, would be averaged.
 
     Args:
-        evaluations: by method; the order is kept.
-        baseline: the method to compare the others with; None for means and intervals only.
-        measures: which to compare; all that the first method has by default.
-        reference: methods that cannot be the best, as they use the grades or the true observation.
-        confidence: of the intervals; differences are significant at 1 - confidence.
+        evaluations: Evaluations by method; the order is kept.
+        baseline: Method to compare the others with; None for means and intervals only.
+        measures: Measures to compare; by default all that the first method has.
+        reference: Methods that cannot be the best, as they use the grades or the true observation.
+        confidence: Confidence level of the intervals; differences are significant at 1 - confidence.
         test: "t" or "randomisation".
-        resamples: of the bootstrap.
-        seed: of bootstrap and randomisation.
-        data: the name of the data, for the reader.
-        seeds: the seeds of the runs, for the reader.
-        remark: what else the reader must know of the numbers.
+        resamples: Number of bootstrap samples.
+        seed: Random seed of bootstrap and randomisation.
+        data: Name of the data, for the reader.
+        seeds: Random seeds of the runs, for the reader.
+        remark: What else the reader must know of the numbers.
     """
     runs = {
         name: [several] if isinstance(several, Evaluation) else list(several) for name, several in evaluations.items()
@@ -217,17 +186,10 @@ def compare(
         table = _table(runs, measure)
         kept = table[~np.isnan(table).any(axis=1)]
         queries[str(measure)], dropped[str(measure)] = len(kept), len(table) - len(kept)
-        rows += _rows(
-            kept,
-            list(runs),
-            measure,
-            baseline=baseline,
-            reference=reference,
-            confidence=confidence,
-            test=test,
-            resamples=resamples,
-            seed=seed,
-        )
+        bounds = partial(intervals, confidence=confidence, resamples=resamples, seed=seed)
+        p_value = paired_t if test == "t" else partial(paired_randomisation, seed=seed)
+        given: Any = {"baseline": baseline, "reference": reference, "level": 1 - confidence}
+        rows += _rows(kept, list(runs), measure, intervals_of=bounds, test=p_value, **given)
     return Comparison(
         rows=tuple(rows),
         queries=queries,
@@ -266,7 +228,7 @@ def _check(runs: Mapping[str, list[Evaluation]], baseline: str | None, reference
 
 
 def _table(runs: Mapping[str, list[Evaluation]], measure: Measure) -> Float64:
-    """The value of each query under each method, averaged over runs, [queries, methods]; the first method's order."""
+    """Return each query's value under each method, the mean over runs, [queries, methods], in the first one's order."""
     columns: list[Float64] = []
     known: Text | None = None
     order = np.empty(0, dtype=np.int64)
@@ -290,7 +252,7 @@ def _table(runs: Mapping[str, list[Evaluation]], measure: Measure) -> Float64:
 
 
 def _unique(ids: Text) -> Text:
-    """The ids, made different where an evaluation has several lists of one id."""
+    """Return the ids, made different if an evaluation has several lists of one id."""
     found, place, times = np.unique(ids, return_inverse=True, return_counts=True)
     if len(found) == len(ids):
         return ids
@@ -307,174 +269,115 @@ def _rows(
     *,
     baseline: str | None,
     reference: Sequence[str],
-    confidence: float,
-    test: Test,
-    resamples: int,
-    seed: int,
+    intervals_of: Callable[[Float64], tuple[Float64, Float64]],
+    test: Callable[[Float64, Float64], PairedTest],
+    level: float,
 ) -> list[Row]:
-    against = None if baseline is None else methods.index(baseline)
+    """Return the rows of one measure; `table` has the value of each query under each method, [queries, methods]."""
+    base = None if baseline is None else methods.index(baseline)
     means = table.mean(axis=0) if len(table) else np.full(len(methods), np.nan)
-    gaps = np.zeros_like(table) if against is None else table - table[:, [against]]
-    both = np.concatenate([table, gaps], axis=1)
-    lows, highs = intervals(both, confidence=confidence, resamples=resamples, seed=seed)
-    p_values = np.full(len(methods), np.nan)
-    for i in range(len(methods)):
-        if against is not None and i != against:
-            pair = table[:, i], table[:, against]
-            p_values[i] = (paired_t(*pair) if test == "t" else paired_randomisation(*pair, seed=seed)).p_value
-    corrected = holm(p_values)
-    sign = 1 if measure.higher_is_better else -1
+    gaps = np.zeros_like(table) if base is None else table - table[:, [base]]
+    lows, highs = intervals_of(np.concatenate([table, gaps], axis=1))
+    compared = [base is not None and each != base for each in range(len(methods))]
+    p_values = np.array(
+        [test(table[:, i], table[:, base]).p_value if compared[i] else np.nan for i in range(len(methods))]
+    )
+    corrected, sign = holm(p_values), 1 if measure.higher_is_better else -1
     rivals = [sign * mean for mean, method in zip(means, methods, strict=True) if method not in reference]
     top = max((rival for rival in rivals if not np.isnan(rival)), default=np.nan)
     rows = []
     for i, method in enumerate(methods):
-        compared = against is not None and i != against
-        gap = float(means[i] - means[against]) if against is not None else 0.0
-        verdict: Literal["better", "worse", ""] = ""
-        if compared and corrected[i] < 1 - confidence:
-            verdict = "better" if sign * gap > 0 else "worse"
-        rows.append(
-            Row(
-                method=method,
-                measure=str(measure),
-                mean=float(means[i]),
-                low=float(lows[i]),
-                high=float(highs[i]),
-                difference=gap if compared else None,
-                difference_low=float(lows[len(methods) + i]) if compared else None,
-                difference_high=float(highs[len(methods) + i]) if compared else None,
-                p_value=float(p_values[i]) if compared else None,
-                p_corrected=float(corrected[i]) if compared else None,
-                verdict=verdict,
-                best=method not in reference and sign * float(means[i]) == float(top),
+        best = method not in reference and sign * float(means[i]) == float(top)
+        row = Row(method, str(measure), float(means[i]), float(lows[i]), float(highs[i]), best=best)
+        if base is not None and compared[i]:
+            gap = float(means[i] - means[base])
+            better: Verdict = "better" if sign * gap > 0 else "worse"
+            row = replace(
+                row,
+                difference=gap,
+                difference_low=float(lows[len(methods) + i]),
+                difference_high=float(highs[len(methods) + i]),
+                p_value=float(p_values[i]),
+                p_corrected=float(corrected[i]),
+                verdict=better if corrected[i] < level else "",
             )
-        )
+        rows.append(row)
     return rows
 
 
-def as_text(comparison: Comparison) -> str:
-    """Return plain text with aligned columns."""
-    return plain_text(comparison.tables()) + "\n"
-
-
 def as_markdown(comparison: Comparison) -> str:
-    """GitHub's Markdown, a table a measure; the best in bold."""
+    """Return GitHub's Markdown, a table a measure; the best in bold."""
     parts = []
     for measure in comparison.measures:
-        header, rows = _grid(comparison, measure, best=lambda text: f"**{text}**", quote=_markdown, mark=_mark)
+        header, rows = _grid(comparison, measure, MARKDOWN)
         rule = [":---", *["---:"] * (len(header) - 1)]
-        parts.append(
-            "\n".join("| " + " | ".join(line) + " |" for line in [[_markdown(h) for h in header], rule, *rows])
-        )
-    return "\n\n".join([*parts, "\n".join(f"- {_markdown(note)}" for note in comparison.notes)]) + "\n"
+        lines = [[MARKDOWN.quote(name) for name in header], rule, *rows]
+        parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+    return "\n\n".join([*parts, "\n".join(f"- {MARKDOWN.quote(note)}" for note in comparison.notes)]) + "\n"
 
 
 def as_html(comparison: Comparison) -> str:
-    """HTML tables with captions and row headers, for any page; the best in `<strong>`. Everything is escaped."""
-    parts = []
-    for measure in comparison.measures:
-        header, rows = _grid(
-            comparison, measure, best=lambda text: f"<strong>{text}</strong>", quote=escape, mark=_html_mark
-        )
-        parts.append(html_table(measure, header, rows))
+    """Return HTML tables with captions and row headers; the best in `<strong>`. Everything is escaped."""
+    parts = [html_table(measure, *_grid(comparison, measure, HTML)) for measure in comparison.measures]
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
     return "\n".join([*parts, f'<ul class="notes">\n{notes}\n</ul>']) + "\n"
 
 
 def as_latex(comparison: Comparison) -> str:
-    """One LaTeX table, methods by measures, for the booktabs package: the best in bold, + or - against the baseline."""
-    methods = list(comparison.runs)
+    """Return a LaTeX table, methods by measures, for the package booktabs: best in bold, + or - for the baseline."""
     columns = [{row.method: row for row in comparison.of(measure)} for measure in comparison.measures]
-    lines = [
-        " & ".join([_latex(method), *[_latex_cell(column[method]) for column in columns]]) + r" \\"
-        for method in methods
-    ]
-    head = " & ".join(["Method", *[_latex(measure) for measure in comparison.measures]]) + r" \\"
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{' '.join(_latex(note) for note in comparison.notes)}}}",
-            rf"\begin{{tabular}}{{l{'l' * len(columns)}}}",
-            r"\toprule",
-            head,
-            r"\midrule",
-            *lines,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    lines = [["Method", *(measure.translate(_LATEX) for measure in comparison.measures)]]
+    for method in comparison.runs:
+        cells = []
+        for row in (column[method] for column in columns):
+            mean = rf"\textbf{{{number(row.mean)}}}" if row.best else number(row.mean)
+            cells.append(rf"{mean}{LATEX_SIGNS[row.verdict]} {{\scriptsize {bounds(row.low, row.high)}}}")
+        lines.append([method.translate(_LATEX), *cells])
+    head, *body = (" & ".join(line) + r" \\" for line in lines)
+    caption = rf"\caption{{{' '.join(note.translate(_LATEX) for note in comparison.notes)}}}"
+    tabular = [rf"\begin{{tabular}}{{l{'l' * len(columns)}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+    whole = [r"\begin{table}", r"\centering", caption, *tabular, r"\end{tabular}", r"\end{table}", ""]
+    return "\n".join(whole)
 
 
-def _grid(
-    comparison: Comparison,
-    measure: str,
-    *,
-    best: Callable[[str], str],
-    quote: Callable[[str], str] = str,
-    mark: Callable[[str], str],
-) -> tuple[list[str], list[list[str]]]:
-    """The header, and the cells of each method: mean with mark, interval, difference, its interval, p."""
-    level = f"{comparison.confidence:.0%} interval"
-    header = ["method", measure, level]
-    if comparison.baseline is not None:
-        header += [f"vs {comparison.baseline}", level, "p (Holm)"]
-    rows = []
+def _grid(comparison: Comparison, measure: str, form: Form) -> tuple[list[str], list[list[str]]]:
+    """Return the header, and the cells of each method: mean with sign, interval, difference, its interval, p."""
+    level, baseline = f"{comparison.confidence:.0%} interval", comparison.baseline
+    header, rows = ["method", measure, level], []
+    if baseline is not None:
+        header += [f"vs {baseline}", level, "p (Holm)"]
     for row in comparison.of(measure):
-        mean = best(number(row.mean)) if row.best else number(row.mean)
-        if comparison.baseline is not None:
-            mean = f"{mean}{mark(MARKS[row.verdict])}"
-        cells = [quote(row.method), mean, quote(bounds(row.low, row.high))]
-        rows.append(cells if comparison.baseline is None else cells + _against(row, quote))
+        mean = form.best.format(number(row.mean)) if row.best else number(row.mean)
+        if row.verdict:
+            mean += form.sign.format(SIGNS[row.verdict])
+        cells = [form.quote(row.method), mean, form.quote(bounds(row.low, row.high))]
+        if row.difference is not None and row.p_corrected is not None:
+            span = bounds(row.difference_low, row.difference_high, signed=True)
+            cells += [number(row.difference, signed=True), form.quote(span), form.quote(p_text(row.p_corrected))]
+        elif baseline is not None:
+            cells += ["baseline", "", ""]
+        rows.append(cells)
     return header, rows
 
 
-def _mark(sign: str) -> str:
-    return f" {sign}" if sign else ""
-
-
-def _html_mark(sign: str) -> str:
-    return f' <span class="mark">{sign}</span>'
-
-
-def _against(row: Row, quote: Callable[[str], str]) -> list[str]:
-    if row.difference is None or row.difference_low is None or row.difference_high is None or row.p_corrected is None:
-        return ["baseline", "", ""]
-    span = bounds(row.difference_low, row.difference_high, signed=True)
-    return [number(row.difference, signed=True), quote(span), quote(p_text(row.p_corrected))]
-
-
 def number(value: float, *, signed: bool = False) -> str:
-    """Four decimals, with a sign where it is a difference; n/a for NaN."""
+    """Return a number with four decimals, with a sign if it is a difference; n/a for NaN."""
     return "n/a" if isnan(value) else f"{value:+.4f}" if signed else f"{value:.4f}"
 
 
-def bounds(low: float, high: float, *, signed: bool = False) -> str:
-    """An interval in brackets; n/a where there is none."""
-    return "n/a" if isnan(low) else f"[{number(low, signed=signed)}, {number(high, signed=signed)}]"
+def bounds(low: float | None, high: float | None, *, signed: bool = False) -> str:
+    """Return an interval in brackets; n/a if there is none."""
+    return (
+        "n/a"
+        if low is None or high is None or isnan(low)
+        else f"[{number(low, signed=signed)}, {number(high, signed=signed)}]"
+    )
 
 
 def p_text(value: float) -> str:
-    """A p value to three decimals; below that, < .001.
+    """Return a p value with three decimals, or <0.001.
 
     >>> p_text(0.0123), p_text(1e-9)
     ('0.012', '<0.001')
     """
     return "n/a" if isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _markdown(text: str) -> str:
-    for special in "\\`*_|<[]":
-        text = text.replace(special, "\\" + special)
-    return text
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text)
-
-
-def _latex_cell(row: Row) -> str:
-    mean = rf"\textbf{{{number(row.mean)}}}" if row.best else number(row.mean)
-    return rf"{mean}{LATEX_MARKS[row.verdict]} {{\scriptsize {bounds(row.low, row.high)}}}"

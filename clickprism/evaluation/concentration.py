@@ -17,35 +17,26 @@ TOP: Final = 0.2  # share of the items that count as the most exposed, or the mo
 @final
 @dataclass(frozen=True)
 class Concentration:
-    """What a ranking does with items, of which some were clicked more than others before.
+    """How a ranking shares exposure among items, some of which had more clicks before; NaN if none had any."""
 
-    Attributes:
-        gini: of the exposure of items, 0 if all have the same, near 1 if one has all.
-        top: the share of exposure of the 20% most exposed items.
-        popular: the share of exposure of the 20% items that were clicked most before, its mean over all orders of items
-            that were clicked alike; NaN where none was clicked.
-        mean: the mean popularity of what is exposed, each document weighted by its exposure; NaN as above.
-        correlation: of exposure with popularity within lists, given the grade (`given_grades`); NaN as above.
-    """
-
-    gini: float
-    top: float
-    popular: float
-    mean: float
-    correlation: float
+    gini: float  # Gini coefficient of the exposure of items: 0 if all have the same, near 1 if one has all
+    top: float  # share of the exposure that the 20% most exposed items have
+    popular: float  # the same of the 20% items with the most clicks before, averaged over the orders of ties
+    mean: float  # mean popularity, each document weighted by its exposure
+    correlation: float  # correlation of exposure with popularity within lists, given the grade (`given_grades`)
 
 
 def concentration(
     judged: JudgedLists, exposure: Float64, *, items: Int64, popularity: Float64, share: float = TOP
 ) -> Concentration:
-    """Measure the exposure of documents [documents], whose items are `items` [documents].
+    """Measure how the exposure of documents is shared among their items.
 
     Args:
-        judged: the lists that were ranked.
-        exposure: how much of it each document had, such as by `position_exposure`.
-        items: of each document, numbered from 0 as `popularity` is.
-        popularity: of each item, from 0 for never clicked, [items]; see `users.popularity.percentiles`.
-        share: of the items that `top` and `popular` look at.
+        judged: The lists that were ranked.
+        exposure: Exposure of each document, such as by `position_exposure`, [documents].
+        items: Item of each document, a number from 0, [documents].
+        popularity: Popularity of each item; 0 if it was never clicked, [items].
+        share: Share of the items that `top` and `popular` describe.
     """
     if items.shape != exposure.shape or exposure.shape != (judged.lists.documents,):
         raise DataError(f"{judged.lists.documents} documents, {items.shape} items, exposure of shape {exposure.shape}")
@@ -68,14 +59,10 @@ def concentration(
 
 
 def position_exposure(lists: Lists, scores: Float64, *, observation: Float64) -> Float64:
-    """How probably each document is seen when its list is ranked by score and cut, [documents].
+    """Return the probability that each document is observed if its list is ranked by score and cut, [documents].
 
-    Documents of equal score stand in the order of a hash, as in `evaluate`.
-
-    Args:
-        lists: what is ranked.
-        scores: higher stands first, [documents].
-        observation: by position, from 1; what stands below is not shown, [positions].
+    `observation` is that of each position; documents below the last one are not shown. Ties are ordered by a hash, as
+    in `evaluate`.
 
     >>> lists = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))
     >>> position_exposure(lists, np.array([0.1, 0.7, 0.3]), observation=np.array([0.7, 0.5])).tolist()
@@ -92,7 +79,7 @@ def position_exposure(lists: Lists, scores: Float64, *, observation: Float64) ->
 
 
 def gini(values: Float64) -> float:
-    """The Gini coefficient, sum_ij |v_i - v_j| / (2 n sum v), of values that are not negative.
+    """Return the Gini coefficient, sum_ij |v_i - v_j| / (2 n sum v), of values that are not negative.
 
     >>> gini(np.array([1.0, 1.0, 1.0])), gini(np.array([0.0, 0.0, 0.0, 4.0]))
     (0.0, 0.75)
@@ -104,12 +91,11 @@ def gini(values: Float64) -> float:
 
 
 def given_grades(judged: JudgedLists, exposure: Float64, popularity: Float64) -> float:
-    """The correlation of exposure with popularity among documents of the same list and grade.
+    """Return the correlation of exposure with popularity among documents of the same list and grade.
 
-    Both lose their mean over the documents of the same list and grade; what is left is correlated. Whatever popularity
-    is, a ranking by the grades themselves, ties at random, has 0 in the mean: it puts documents of the same list and
-    grade into any order alike. A ranker that knows grades in part only has more, as far as popular items are those it
-    takes to be good: compare it with one that was trained on labels. 0 where nothing is left.
+    Both are centred within list and grade. For any popularity, a ranking by the grades themselves with random ties has
+    0 on average. A ranker that knows the grades in part has more, as far as it takes popular items to be good: compare
+    it with one that was trained on labels. It is 0 if nothing varies.
 
     >>> lists = Lists(np.zeros((4, 1), np.float32), np.array([0, 4]), np.array(["q"]))
     >>> judged = JudgedLists(lists, np.array([1, 1, 0, 0], np.int32))
@@ -124,6 +110,6 @@ def given_grades(judged: JudgedLists, exposure: Float64, popularity: Float64) ->
 
 
 def _within(cell: Int64, values: Float64) -> Float64:
-    """Values less the mean of their cell, [documents]."""
+    """Return values minus the mean of their cell, [documents]."""
     means = np.bincount(cell, weights=values) / np.maximum(np.bincount(cell), 1)
     return np.asarray(values - means[cell], dtype=np.float64)

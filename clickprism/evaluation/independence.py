@@ -21,22 +21,16 @@ BLOCK: Final = 65_536  # documents that are scored at once
 
 
 class ConditionalOdds(Protocol):
-    """Log odds of relevance given observation, and of observation, each [documents]."""
+    """Log odds of P(R = 1 | O = 1, x), of P(R = 1 | O = 0, x) and of P(O = 1 | x), [documents] each."""
 
     @property
-    def seen(self) -> torch.Tensor:
-        """Log odds of P(R = 1 | O = 1, x)."""
-        ...
+    def seen(self) -> torch.Tensor: ...  # noqa: D102
 
     @property
-    def unseen(self) -> torch.Tensor:
-        """Log odds of P(R = 1 | O = 0, x)."""
-        ...
+    def unseen(self) -> torch.Tensor: ...  # noqa: D102
 
     @property
-    def observed(self) -> torch.Tensor:
-        """Log odds of P(O = 1 | x)."""
-        ...
+    def observed(self) -> torch.Tensor: ...  # noqa: D102
 
 
 @runtime_checkable
@@ -51,23 +45,14 @@ class ConditionalLearner(Protocol):
 @final
 @dataclass(frozen=True, eq=False)
 class Independence:
-    """Delta-CI of a model over the documents that a log shows.
+    """Delta-CI of a model over the documents that a log shows."""
 
-    Attributes:
-        mean: Mean of |P(R = 1 | O = 1, x) - P(R = 1 | O = 0, x)| over impressions (Eq. 5); NaN for an empty log.
-        error: Standard error of the mean over queries; NaN with fewer than two.
-        largest: Maximum over documents.
-        information: Mean mutual information of relevance and observation, in nats (Eq. 13).
-        by_position: Mean at each position, NaN where nothing was shown, [positions].
-        documents: Number of documents in ranked lists.
-    """
-
-    mean: float
-    error: float
-    largest: float
-    information: float
-    by_position: Float64
-    documents: int
+    mean: float  # Mean of |P(R = 1 | O = 1, x) - P(R = 1 | O = 0, x)| over impressions (Eq. 5); NaN for an empty log
+    error: float  # Standard error of the mean over queries; NaN with fewer than two
+    largest: float  # Maximum over documents
+    information: float  # Mean mutual information of relevance and observation, in nats (Eq. 13)
+    by_position: Float64  # Mean at each position, NaN where nothing was shown, [positions]
+    documents: int  # Number of documents in ranked lists
 
 
 def learner_independence(learner: ConditionalLearner, clicks: Clicks) -> Independence:

@@ -4,8 +4,8 @@ Each search sees one list in which both rankers have drafted documents in turns,
 for the ranker that drafted the document; who has more clicks wins the search. Users compare the two within one list, so
 far fewer searches are needed than when each user sees one ranker.
 
-The test may be looked at after every search. An interval at 95% is right 95 times of 100 at *one* time; who looks every
-day and stops when 0 is outside is wrong far more often. A confidence sequence is right at all times together.
+The test may be looked at after every search. An interval of 95% holds at one time only: whoever looks every day and
+stops when 0 is outside is wrong far more often. A confidence sequence holds at all times together.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError, UnsupportedError
+from clickprism.settings import check_fields
 from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
@@ -33,28 +34,17 @@ RESAMPLES: Final = 10_000
 @final
 @dataclass(frozen=True)
 class Draft(Generic[T]):
-    """A list that two rankers have drafted.
+    """A list that two rankers have drafted."""
 
-    Attributes:
-        documents: in the order in which they are shown.
-        teams: of each, who drafted it: 0 the first ranker, 1 the second.
-    """
-
-    documents: list[T]
-    teams: list[int]
+    documents: list[T]  # In the order in which they are shown
+    teams: list[int]  # who drafted each document: 0 the first ranker, 1 the second
 
 
 def team_draft(first: Sequence[T], second: Sequence[T], *, request_id: str, length: int | None = None) -> Draft[T]:
     """Interleave two rankings: in each round a coin says who drafts first, then each drafts its best document left.
 
-    The coins are a function of `request_id` alone: the same request has the same list, wherever and whenever it is
-    made, and requests with other ids are independent.
-
-    Args:
-        first: documents, best first; each once.
-        second: documents of the other ranker.
-        request_id: whose bits are the coins.
-        length: of the list; by default all documents.
+    The coins are the bits of a hash of `request_id`: the same request always has the same list, and requests with other
+    ids are independent. Documents are best first, each once; by default the list has all of them.
 
     >>> draft = team_draft(["a", "b", "c"], ["c", "a", "b"], request_id="r1")
     >>> draft.documents, draft.teams
@@ -90,11 +80,7 @@ def team_draft(first: Sequence[T], second: Sequence[T], *, request_id: str, leng
 
 
 def winners(first: Int64, second: Int64) -> Int64:
-    """Who won each search: -1 the first ranker, 1 the second, 0 none.
-
-    Args:
-        first: clicks on documents of the first team, [searches].
-        second: those of the second.
+    """Return who won each search by the clicks on each team, [searches]: -1 the first ranker, 1 the second, 0 none.
 
     >>> winners(np.array([2, 0, 1]), np.array([0, 0, 2])).tolist()
     [-1, 0, 1]
@@ -105,11 +91,7 @@ def winners(first: Int64, second: Int64) -> Int64:
 def by_user(won: Int64, users: Int64) -> Int64:
     """Return which ranker won more searches of each user: -1, 0 or 1, users by the time of their first search, [users].
 
-    Searches of one user are alike, so users, not searches, are independent.
-
-    Args:
-        won: of `winners`, [searches].
-        users: a number for each, from 0, [searches].
+    Searches of one user are similar, so users, not searches, are independent. `users` are numbers from 0, [searches].
 
     >>> by_user(np.array([1, -1, 1, 1]), np.array([0, 1, 0, 1])).tolist()
     [1, 0]
@@ -124,44 +106,32 @@ def by_user(won: Int64, users: Int64) -> Int64:
 @final
 @dataclass(frozen=True)
 class Preference:
-    """Whether users prefer the second ranker to the first.
+    """Whether users prefer the second ranker to the first."""
 
-    Attributes:
-        good: Number of searches (or users) that the second ranker won.
-        same: Number of those that neither won.
-        bad: Number of those that the first ranker won.
-        delta_gsb: (good - bad) / (good + same + bad), ΔGSB of the doubly robust paper (§7.2), from -1 to 1.
-        interval: Bootstrap interval of `delta_gsb`, valid if the data is looked at once.
-        p_value: Two-sided sign test: the probability of wins at least this unequal if there is no preference.
-        better: The ranker that the sign test finds better: `second`, `first` or `none`.
-        sequential_interval: Interval that is valid however often the data is looked at; infinite for few searches.
-        decided_after: Number of searches after which the sequential interval excluded 0; None if it never did.
-        confidence: Confidence level of the intervals and the test.
-    """
-
-    good: int
-    same: int
-    bad: int
-    delta_gsb: float
-    interval: tuple[float, float]
-    p_value: float
-    better: Better
+    good: int  # Number of searches (or users) that the second ranker won
+    same: int  # Number of those that neither won
+    bad: int  # Number of those that the first ranker won
+    delta_gsb: float  # (good - bad) / (good + same + bad), ΔGSB of the doubly robust paper (§7.2), from -1 to 1
+    interval: tuple[float, float]  # Bootstrap interval of `delta_gsb`, valid if the data is looked at once
+    p_value: float  # Two-sided sign test: the probability of wins at least this unequal if there is no preference
+    better: Better  # The ranker that the sign test finds better: `second`, `first` or `none`
+    # Interval that is valid however often the data is looked at; infinite for few searches
     sequential_interval: tuple[float, float]
-    decided_after: int | None
-    confidence: float
+    decided_after: int | None  # Number of searches after which the sequential interval excluded 0; None if it never did
+    confidence: float  # Confidence level of the intervals and the test
 
 
 def preference(
     won: Int64, *, confidence: float = 0.95, tightest: int = 5_000, resamples: int = RESAMPLES, seed: int = 0
 ) -> Preference:
-    """Count wins, and say how sure they are.
+    """Count wins, and test whether users prefer one ranker.
 
     Args:
-        won: of `winners`, in the order of time, [searches].
-        confidence: of the intervals.
-        tightest: after how many searches the sequential interval is tightest; about as many as are planned.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        won: Result of `winners`, in the order of time, [searches].
+        confidence: Confidence level of the intervals.
+        tightest: Number of searches after which the sequential interval is narrowest; about as many as are planned.
+        resamples: Number of bootstrap samples.
+        seed: Random seed of the bootstrap.
 
     >>> found = preference(np.array([1, 1, 0, 1, -1, 1, 1, 1, 0, 1]))
     >>> found.good, found.same, found.bad, found.delta_gsb, round(found.p_value, 4)
@@ -169,8 +139,6 @@ def preference(
     """
     if not 0 < confidence < 1:
         raise SettingError("confidence", confidence, "be between 0 and 1")
-    if resamples < 2:
-        raise SettingError("resamples", resamples, "be at least 2")
     values = np.asarray(won, np.int64)
     if values.ndim != 1 or not len(values) or not np.isin(values, (-1, 0, 1)).all():
         raise DataError("a preference needs at least one search, each won (1), lost (-1) or neither (0)")
@@ -223,34 +191,20 @@ class InterleavingSettings:
     def __post_init__(self) -> None:
         if self.rankers is not None and self.rankers[0] == self.rankers[1]:
             raise SettingError("rankers", self.rankers, "be two different rankers")
-        if not 0 < self.confidence < 1:
-            raise SettingError("confidence", self.confidence, "be between 0 and 1")
-        if self.planned_searches < 1:
-            raise SettingError("planned_searches", self.planned_searches, "be at least 1")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "be 0 or more")
+        check_fields(self, confidence=(0.01, 0.9999), planned_searches=(1, None), seed=(0, None))
 
 
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Two rankers compared by the interleaved searches of a log.
+    """Two rankers compared by the interleaved searches of a log."""
 
-    Attributes:
-        rankers: The first and the second ranker.
-        searches: Number of searches that show documents of these two rankers.
-        other_searches: Number of interleaved searches of other pairs of rankers.
-        clicks: Clicks on documents of each ranker.
-        unit: What is won or lost: searches or users.
-        preference: Which ranker users prefer.
-    """
-
-    rankers: tuple[str, str]
-    searches: int
-    other_searches: int
-    clicks: tuple[int, int]
-    unit: Literal["search", "user"]
-    preference: Preference
+    rankers: tuple[str, str]  # The first and the second ranker
+    searches: int  # Number of searches that show documents of these two rankers
+    other_searches: int  # Number of interleaved searches of other pairs of rankers
+    clicks: tuple[int, int]  # Clicks on documents of each ranker
+    unit: Literal["search", "user"]  # What is won or lost: searches or users
+    preference: Preference  # Which ranker users prefer
 
     def tables(self) -> list[Table]:
         """Return the counts, the intervals and the conclusion."""
@@ -266,13 +220,10 @@ class Comparison:
             ["p value of the sign test, for one look", f"{it.p_value:.3g}"],
             [f"{level}, for any number of looks", "{:+.4f} to {:+.4f}".format(*it.sequential_interval)],
         ]
-        better = {
-            "second": f"{second} is better.",
-            "first": f"{first} is better.",
-            "none": "No significant difference.",
-        }
-        after = f"decided after {it.decided_after:,} {units}." if it.decided_after else "not decided yet."
-        conclusion = [["for one look", better[it.better]], ["for any number of looks", after.capitalize()]]
+        better = {"second": f"{second} is better.", "first": f"{first} is better."}
+        after = f"Decided after {it.decided_after:,} {units}." if it.decided_after else "Not decided yet."
+        once = better.get(it.better, "No significant difference.")
+        conclusion = [["for one look", once], ["for any number of looks", after]]
         caption = f"{self.searches:,} interleaved searches of {first} and {second}"
         return [Table(caption, [units, ""], rows), Table("", ["conclusion", ""], conclusion)]
 
@@ -316,24 +267,18 @@ def sign_test(wins: int, losses: int) -> float:
 @final
 @dataclass(frozen=True, eq=False)
 class ConfidenceSequence:
-    """The mean after each observation, with ends between which the truth lies at all times together.
+    """The mean after each observation, with ends that contain the truth at all times together."""
 
-    Attributes:
-        means: of the observations so far, [observations].
-        low: lower ends; minus infinity before the first look.
-        high: upper ends.
-    """
-
-    means: Float64
-    low: Float64
-    high: Float64
+    means: Float64  # means of the observations so far, [observations]
+    low: Float64  # Lower ends; minus infinity before the first look
+    high: Float64  # Upper ends
 
     def __len__(self) -> int:
         return len(self.means)
 
     @property
     def decided(self) -> int | None:
-        """After how many observations 0 was outside for the first time; None if it never was."""
+        """Return the number of observations after which 0 was outside for the first time; None if it never was."""
         outside = np.flatnonzero((self.low > 0) | (self.high < 0))
         return int(outside[0]) + 1 if len(outside) else None
 
@@ -341,18 +286,13 @@ class ConfidenceSequence:
 def confidence_sequence(
     values: Float64, *, confidence: float = 0.95, tightest: int = 5_000, first_look: int = 100
 ) -> ConfidenceSequence:
-    """A confidence sequence of the mean of independent observations, such as differences of pairs.
+    """Return a confidence sequence of the mean of independent observations, such as differences of pairs.
 
     mean_t +- sd_t sqrt(2 (t r + 1) / (t^2 r) log(sqrt(t r + 1) / (1 - confidence)))
 
-    with r such that it is tightest at observation `tightest`: Robbins' normal mixture with the deviation estimated as
-    it goes, valid as observations grow in number, whatever their distribution (Waudby-Smith et al. 2024, Theorem 2.2).
-
-    Args:
-        values: in the order in which they came, [observations].
-        confidence: that the truth is never outside.
-        tightest: where the interval is closest to the usual one, whose width it exceeds by half there.
-        first_look: before it nothing is said: the deviation is not known yet.
+    with r such that it is narrowest at observation `tightest`, half wider than the usual interval: Robbins' normal
+    mixture with the deviation estimated from the observations so far. It holds for many observations of any
+    distribution (Waudby-Smith et al. 2024, Theorem 2.2). It is infinite before `first_look`.
 
     >>> sequence = confidence_sequence(np.tile([0.0, 1.0], 500))
     >>> round(float(sequence.low[-1]), 3), round(float(sequence.high[-1]), 3), sequence.decided

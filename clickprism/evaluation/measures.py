@@ -1,4 +1,4 @@
-"""How good a ranking is: measures whose printed name fixes the number, computed for all queries at once.
+"""Measures of rankings, each defined completely by its printed name, computed for all queries at once.
 
 Every measure is a function of the grades y_1, y_2, ... of one list in ranked order; `docs/measures.md` has them all.
 """
@@ -30,25 +30,17 @@ _NAME = re.compile(r"\s*(?P<kind>[A-Za-z]+)\s*(?:\((?P<inner>[^()]*)\))?\s*(?:@\
 @final
 @dataclass(frozen=True)
 class Measure:
-    """A measure of one ranked list; `str` gives its name and `parse` reads it back.
-
-    Attributes:
-        kind: nDCG, DCG, ERR, MAP, MRR, P or ARP.
-        gain: what a document of grade y is worth to nDCG and DCG: "exp" for 2^y - 1, "lin" for y.
-        cutoff: how many documents count, from the top; None for all.
-        relevant: the least grade that MAP, MRR and P call relevant.
-        max_grade: the top of the grading scale for ERR; None for the highest grade of the data, which `evaluate`
-            then writes into the name.
+    """A measure of one ranked list; `str` returns its name and `parse` reads it.
 
     >>> str(Measure.parse("nDCG@10")), str(Measure.parse("MAP")), str(Measure.parse("ERR(max=4)@20"))
     ('nDCG(exp)@10', 'MAP(rel=1)', 'ERR(max=4)@20')
     """
 
-    kind: str
-    gain: Gain | None = None
-    cutoff: int | None = None
-    relevant: int | None = None
-    max_grade: int | None = None
+    kind: str  # nDCG, DCG, ERR, MAP, MRR, P or ARP
+    gain: Gain | None = None  # of nDCG and DCG: "exp" for 2^y - 1, "lin" for y
+    cutoff: int | None = None  # number of documents that count, from the top; None for all
+    relevant: int | None = None  # lowest grade that is relevant for MAP, MRR and P
+    max_grade: int | None = None  # top of the scale of ERR; for None, `evaluate` takes the highest grade of the data
 
     def __post_init__(self) -> None:
         if self.kind not in TAKES:
@@ -68,7 +60,7 @@ class Measure:
 
     @classmethod
     def parse(cls, name: str) -> Measure:
-        """The measure of this name; where the name leaves it open, gain is exponential and grade 1 is relevant."""
+        """Return the measure of this name; by default gain is exponential and grade 1 is relevant."""
         match = _NAME.fullmatch(name)
         if match is None:
             raise SettingError("measure", name, "look like nDCG(exp)@10, MAP(rel=1)@10, ERR(max=4)@10 or ARP")
@@ -97,29 +89,22 @@ class Measure:
 
     @property
     def higher_is_better(self) -> bool:
-        """True for all but ARP, a position."""
+        """Return True for all but ARP, which is a position."""
         return self.kind != "ARP"
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What one ranking is worth, query by query.
+    """The measured values of one ranking, by query."""
 
-    Attributes:
-        measures: what was measured.
-        values: one value a measure and query, NaN where the query does not count, [measures, queries].
-        query_ids: one a query.
-        empty: what queries without a relevant document count: "drop" (not at all), "zero" or "one".
-    """
-
-    measures: tuple[Measure, ...]
-    values: Float64
-    query_ids: Text
-    empty: Empty
+    measures: tuple[Measure, ...]  # What was measured
+    values: Float64  # One value a measure and query, NaN where the query does not count, [measures, queries]
+    query_ids: Text  # One a query
+    empty: Empty  # What queries without a relevant document count: "drop" (not at all), "zero" or "one"
 
     def named(self, measure: Measure | str) -> Measure:
-        """The measure as it was evaluated: ERR without a scale finds the one whose scale came from the data."""
+        """Return the measure as it was evaluated: ERR without a scale is the one with the scale of the data."""
         wanted = Measure.parse(measure) if isinstance(measure, str) else measure
         fits = [known for known in self.measures if wanted in (known, replace(known, max_grade=None))]
         if not fits:
@@ -128,23 +113,23 @@ class Evaluation:
         return fits[0]
 
     def __getitem__(self, measure: Measure | str) -> Float64:
-        """The value of each query, [queries]."""
+        """Return the value of each query, [queries]."""
         values: Float64 = self.values[self.measures.index(self.named(measure))]
         return values
 
     def mean(self, measure: Measure | str) -> float:
-        """The mean over the queries that count; NaN when none does."""
+        """Return the mean over the queries that count; NaN if none does."""
         values = self[measure]
         counts = values[~np.isnan(values)]
         return float(counts.mean()) if counts.size else float("nan")
 
     def queries(self, measure: Measure | str) -> int:
-        """How many queries count."""
+        """Return the number of queries that count."""
         return int((~np.isnan(self[measure])).sum())
 
     @property
     def means(self) -> dict[str, float]:
-        """The mean of each measure, by its name."""
+        """Return the mean of each measure, by its name."""
         return {str(measure): self.mean(measure) for measure in self.measures}
 
 
@@ -155,16 +140,16 @@ def evaluate(
     *,
     empty: Empty = "drop",
 ) -> Evaluation:
-    """Rank every list by score, highest first, and measure it against the grades.
+    """Rank every list by score, highest first, and measure it by the grades.
 
-    Ties fall by a fixed hash that does not know the grades: constant scores are worth what a random order is.
-    A query without a relevant document (grade 1, or the measure's `rel`) counts as `empty` says.
+    Ties are ordered by a fixed hash that does not depend on the grades, so constant scores are a random order.
 
     Args:
-        judged: the lists and their grades.
-        scores: one a document, [documents].
-        measures: one measure or several, as values or names.
-        empty: "drop", "zero" or "one".
+        judged: The lists and their grades.
+        scores: Score of each document, [documents].
+        measures: One measure or several, as values or names.
+        empty: What queries without a relevant document (grade 1, or the measure's `rel`) count: nothing ("drop"), 0
+            ("zero") or 1 ("one").
 
     >>> from clickprism.types import Lists
     >>> lists = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))
@@ -204,7 +189,7 @@ def _named(measures: Measure | str | Iterable[Measure | str], max_grade: int) ->
 
 
 class _Ranked:
-    """The ranked grades of a block, [lists, places], and what several measures share of them."""
+    """The ranked grades of a block, [lists, places], and what several measures compute from them."""
 
     def __init__(self, grades: Int32) -> None:
         self.grades = grades
@@ -212,7 +197,7 @@ class _Ranked:
         self._relevant: dict[int, Float64] = {}
 
     def relevant(self, least: int) -> Float64:
-        """1 where a document has at least this grade, else 0, [lists, places]."""
+        """Return 1 for documents of at least this grade, else 0, [lists, places]."""
         if least not in self._relevant:
             self._relevant[least] = (self.grades >= least).astype(np.float64)
         return self._relevant[least]
@@ -226,7 +211,7 @@ def _dcg(grades: Int32, gain: Gain, cutoff: int) -> Float64:
 
 
 def _measure(measure: Measure, block: _Ranked, mask: Bool) -> Float64:
-    """The value of each list, [lists]; what a list without a relevant document gets is not looked at."""
+    """Return the value of each list, [lists]; values of lists without a relevant document are not used."""
     places = block.grades.shape[1]
     k = min(measure.cutoff or places, places)
     positions = np.arange(1, places + 1, dtype=np.float64)
@@ -261,7 +246,7 @@ def _measure(measure: Measure, block: _Ranked, mask: Bool) -> Float64:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some lists of like length as one matrix: `rows` and `mask` are [lists, places], `lists` says which lists."""
+    """Some lists of similar length as one matrix: `rows` and `mask` are [lists, places], `lists` are their indices."""
 
     lists: Int64
     rows: Int64
@@ -269,7 +254,7 @@ class Block:
 
 
 def blocks(offsets: Int64) -> Iterator[Block]:
-    """All lists that have documents, padded at most to twice their length, in matrices of bounded size."""
+    """Yield all lists that have documents, padded at most to twice their length, in matrices of bounded size."""
     lengths = np.diff(offsets)
     order = np.argsort(lengths, kind="stable").astype(np.int64)
     order = order[np.searchsorted(lengths[order], 1) :]
@@ -287,10 +272,10 @@ def blocks(offsets: Int64) -> Iterator[Block]:
 
 
 def ranked(grades: Int32, scores: Float64, block: Block, query_ids: Text) -> Int32:
-    """The grades of each list of the block, best score first, 0 where there is no document, [lists, places].
+    """Return the grades of each list of the block, best score first, 0 where there is no document, [lists, places].
 
-    Documents of equal score stand in the order of a hash of query id and place in the list. It is the same in every
-    run and does not know the grades: a file sorted by grade gains nothing from a ranker that cannot decide.
+    Documents of equal score are ordered by a hash of query id and place in the list, which is the same in every run and
+    does not depend on the grades: constant scores gain nothing from a file that is sorted by grade.
     """
     keys = np.where(block.mask, -scores[block.rows], np.nan)
     starts = keys.shape[1] * np.arange(len(keys))[:, None]
@@ -304,7 +289,7 @@ def ranked(grades: Int32, scores: Float64, block: Block, query_ids: Text) -> Int
 
 
 def tie_keys(query_ids: Text, places: int) -> NDArray[np.uint64]:
-    """A 64-bit hash for each place of each query's list, [queries, places]; the width of the id array is no part."""
+    """Return a 64-bit hash for each place of each list, [queries, places]; the width of the ids does not matter."""
     width = query_ids.dtype.itemsize // 4
     letters = np.ascontiguousarray(query_ids).view(np.uint32).reshape(len(query_ids), width).astype(np.uint64)
     powers = np.cumprod(np.full(width, 0x9E3779B97F4A7C15, dtype=np.uint64))
@@ -319,7 +304,7 @@ def _scatter(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def check_scores(scores: Float64 | Float32 | Int32, documents: int) -> Float64:
-    """The scores as float64; a wrong number of them or a NaN is an error."""
+    """Return the scores as float64; a wrong number of them or a NaN is an error."""
     values = np.asarray(scores, dtype=np.float64)
     if values.shape != (documents,):
         raise DataError(f"{documents} documents need as many scores, got an array of shape {values.shape}")
@@ -331,14 +316,9 @@ def check_scores(scores: Float64 | Float32 | Int32, documents: int) -> Float64:
 
 
 def expected_worth(offsets: Int64, scores: Float64, worth: Float64) -> Float64:
-    """What the new place of each entry is worth, when lists are ranked by score and ties fall at random, [entries].
+    """Return the expected worth of the new place of each entry, if lists are ranked with random ties, [entries].
 
-    Documents of equal score share the mean worth of their places: the exact expectation over all orders of the tied.
-
-    Args:
-        offsets: ranked list i owns the entries `offsets[i]` to `offsets[i + 1]`, [ranked lists + 1].
-        scores: one an entry, [entries].
-        worth: of each place from the top, [places]; the places themselves give the mean place.
+    Entries `offsets[i]` to `offsets[i + 1]` are ranked list i, and `worth` is that of each place from the top.
 
     >>> expected_worth(np.array([0, 3]), np.array([0.5, 0.9, 0.5]), np.array([1.0, 2.0, 3.0])).tolist()
     [2.5, 1.0, 2.5]

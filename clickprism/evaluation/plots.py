@@ -1,7 +1,7 @@
-"""Pictures of what happened: matplotlib figures without global state, and SVG that follows a page's light or dark.
+"""Figures of matplotlib without global state, and SVG that follows the light or dark theme of a page.
 
-Ink (text, axes, the truth) is drawn in one colour that `svg` turns into that of the surrounding text; the methods'
-colours are safe for colour-blind readers and legible on white and on near-black.
+Ink (text, axes, the truth) is drawn in one colour, which `svg` turns into that of the surrounding text. The colours of
+the methods are safe for colour-blind readers and legible on white and on near-black.
 """
 
 from __future__ import annotations
@@ -35,27 +35,16 @@ INK_ON_DARK = "#e6edf3"
 GRID = "#8c959f"
 COLOURS = ("#1f7fc4", "#d9660a", "#0f9d76", "#c767a3", "#b8860b", "#7a6ff0", "#d64550", "#5b8c1a")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h")
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "clickprism",
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.0,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "legend.labelcolor": INK,
-}
-
+_INKED = ("text.color", "xtick.color", "ytick.color", *(f"axes.{name}color" for name in ("label", "edge", "title")))
+_STYLE: dict[Any, Any] = {"svg.hashsalt": "clickprism", "svg.fonttype": "none", "legend.labelcolor": INK}
+_STYLE |= {"font.family": ["DejaVu Sans"], "font.size": 10.0} | dict.fromkeys(_INKED, INK)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """A figure in the look of all our figures."""
+    """Decorate a function that draws a figure, so that it has the style of all our figures."""
 
     @functools.wraps(draw)
     def in_style(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -68,17 +57,17 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 
 class Look(NamedTuple):
-    """How a method is drawn, in every figure alike."""
+    """How a method is drawn in every figure."""
 
     colour: str
     marker: str
 
 
 def looks_of(names: Iterable[str]) -> dict[str, Look]:
-    """A look for each method; give the same mapping to every figure of a report.
+    """Return a look for each method; give the same mapping to every figure of a report.
 
-    A name asks for the colour of its checksum and takes the next free one, so most keep theirs in other company too.
-    Past eight methods colours come again, with other markers.
+    A name gets the colour of its checksum or the next free one, so most names keep their colour beside other methods.
+    With more than eight methods colours repeat, with other markers.
     """
     taken: dict[str, tuple[int, int]] = {}
     for name in sorted(set(names)):
@@ -97,13 +86,9 @@ def observation_curve(
     intervals: Mapping[str, tuple[Float64, Float64]] | None = None,
     looks: Mapping[str, Look] | None = None,
 ) -> Figure:
-    """Observation by position, true and as estimated, each relative to its own first position.
+    """Plot observation by position, true (if known) and by method, each relative to its own first position.
 
-    Args:
-        truth: [positions], or None where it is not known.
-        estimates: by method, [positions].
-        intervals: lower and upper ends by method, on the scale of the estimate.
-        looks: by method; see `looks_of`.
+    The intervals are lower and upper ends by method, on the scale of the estimate.
     """
     figure, axes = new_figure(height=3.6)
     drawn = looks or looks_of(estimates)
@@ -115,7 +100,8 @@ def observation_curve(
     for name, estimate in estimates.items():
         curve = _relative(estimate, name)
         deepest = max(deepest, len(curve))
-        _line(axes, curve, drawn[name], name)
+        style: dict[str, Any] = {"color": drawn[name].colour, "marker": drawn[name].marker, "markersize": 5}
+        axes.plot(_positions(curve), curve, linewidth=1.6, label=name, zorder=3, **style)
         if intervals is not None and name in intervals:
             low, high = (np.asarray(end, dtype=np.float64) / float(estimate[0]) for end in intervals[name])
             axes.fill_between(_positions(curve), low, high, color=drawn[name].colour, alpha=0.2, linewidth=0)
@@ -163,14 +149,9 @@ def relevance_by_position(
 
 
 def write_curves(model: LogModel, folder: Path, *, truth: Float64 | None = None) -> list[str]:
-    """Plot the curve of a model, those of its contexts and the model-free ones as one picture, as SVG and PNG.
+    """Plot the curve of a model, those of its contexts and the model-free ones as SVG and PNG.
 
-    Returns the names of the files.
-
-    Args:
-        model: The fitted model of a log.
-        folder: Where to write them.
-        truth: True observation of a simulated log, [positions].
+    Returns the names of the files. `truth` is the true observation of a simulated log, [positions].
     """
     curves = {model.curve.name: model.curve, **model.contexts}
     curves |= {name: each.curve for name, each in model.references.items()}
@@ -190,14 +171,7 @@ def training_curve(
     xlabel: str = "step",
     looks: Mapping[str, Look] | None = None,
 ) -> Figure:
-    """A measure over training, a line a run, the best step of each marked and named in the legend.
-
-    Args:
-        runs: steps and values by method.
-        measure: what was measured; its name labels the axis.
-        xlabel: what the steps are.
-        looks: by method; see `looks_of`.
-    """
+    """Plot a measure over training, a line a run, with the best step of each; `runs` has steps and values by method."""
     what = Measure.parse(measure) if isinstance(measure, str) else measure
     figure, axes = new_figure(height=3.6)
     drawn = looks or looks_of(runs)
@@ -207,10 +181,9 @@ def training_curve(
             raise DataError(f"the training of {name} needs as many steps as values, got {x.shape} and {y.shape}")
         best = int(np.nanargmax(y) if what.higher_is_better else np.nanargmin(y))
         label = f"{name}: {y[best]:.4f} at {xlabel} {x[best]:g}"
-        axes.plot(x, y, color=drawn[name].colour, linewidth=1.6, zorder=3)
-        axes.plot(
-            x[best], y[best], color=drawn[name].colour, marker="o", markersize=7, linewidth=1.6, label=label, zorder=4
-        )
+        colour: dict[str, Any] = {"color": drawn[name].colour, "linewidth": 1.6}
+        axes.plot(x, y, zorder=3, **colour)
+        axes.plot(x[best], y[best], marker="o", markersize=7, label=label, zorder=4, **colour)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(f"validation {what}")
     add_legend(axes)
@@ -221,7 +194,7 @@ def training_curve(
 def method_dots(
     comparison: Comparison, *, measure: Measure | None = None, looks: Mapping[str, Look] | None = None
 ) -> Figure:
-    """A dot a method with its interval, under the first measure of the comparison or another one."""
+    """Plot a dot for each method with its interval, for the first measure of the comparison or another one."""
     what = comparison.measures[0] if measure is None else measure
     rows = comparison.of(what)
     if not rows:
@@ -233,15 +206,8 @@ def method_dots(
         colour, marker = drawn[row.method]
         axes.plot([row.low, row.high], [place, place], color=colour, linewidth=3, alpha=0.45, solid_capstyle="round")
         axes.plot(row.mean, place, color=colour, marker=marker, markersize=8)
-        axes.annotate(
-            f"{row.mean:.4f}",
-            (row.mean, place),
-            xytext=(0, 7),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8.5,
-            fontweight="bold" if row.best else "normal",
-        )
+        above: dict[str, Any] = {"xytext": (0, 7), "textcoords": "offset points", "ha": "center", "fontsize": 8.5}
+        axes.annotate(f"{row.mean:.4f}", (row.mean, place), fontweight="bold" if row.best else "normal", **above)
     axes.set_yticks(range(len(rows)), [row.method for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.7)
     axes.margins(x=0.08)
@@ -252,9 +218,9 @@ def method_dots(
 
 @styled
 def svg(figure: Figure, *, title: str) -> str:
-    """The figure as an SVG element to stand alone or inside a page; the same figure gives the same text.
+    """Return a figure as an SVG element for a page or a file; the same figure gives the same text.
 
-    `title` is what a reader hears who cannot see it.
+    Screen readers read the title.
     """
     buffer = io.StringIO()
     unstamped = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -273,7 +239,7 @@ def svg(figure: Figure, *, title: str) -> str:
 
 
 def new_figure(*, height: float) -> tuple[Figure, Axes]:
-    """An empty figure with one pair of axes, as all of ours begin."""
+    """Return an empty figure with one pair of axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, height), layout="constrained")
@@ -284,20 +250,15 @@ def new_figure(*, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _line(axes: Axes, curve: Float64, look: Look, name: str) -> None:
-    places = _positions(curve)
-    axes.plot(places, curve, color=look.colour, marker=look.marker, markersize=5, linewidth=1.6, label=name, zorder=3)
-
-
 def add_legend(axes: Axes) -> None:
-    """A legend without a frame; one of many names stands beside the axes, where it covers nothing."""
-    legend = axes.legend(frameon=False, fontsize=9, labelcolor=INK)
-    if len(legend.get_texts()) > MOST_INSIDE:
-        axes.legend(frameon=False, fontsize=9, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    """Add a legend without a frame; one with many names is beside the axes, where it covers nothing."""
+    style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK}
+    if len(axes.legend(**style).get_texts()) > MOST_INSIDE:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **style)
 
 
 def position_axis(axes: Axes, deepest: int, label: str) -> None:
-    """Whole positions from 1 along the x axis, about ten of them named."""
+    """Label the x axis with positions from 1, about ten of them."""
     step = max(1, -(-deepest // 10))
     axes.set_xticks([1, *range(1 + step, deepest + 1, step)])
     axes.set_xlabel(label)
@@ -311,5 +272,4 @@ def _relative(curve: Float64, name: str) -> Float64:
     values = np.asarray(curve, dtype=np.float64)
     if values.ndim != 1 or len(values) == 0 or not values[0] > 0:
         raise DataError(f"the observation of {name} must be a curve that is above 0 at position 1")
-    relative: Float64 = values / values[0]
-    return relative
+    return np.asarray(values / values[0])

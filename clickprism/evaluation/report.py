@@ -1,4 +1,4 @@
-"""One HTML file that says what was done and what came out: tables, figures, settings, versions, what to try next."""
+"""Reports: one HTML file with tables, figures, settings, versions, and what to try next."""
 
 from __future__ import annotations
 
@@ -19,21 +19,13 @@ Part: TypeAlias = "Table | Said | Beside | str | Mapping[str, str]"
 
 
 class Said(NamedTuple):
-    """A verdict with its sentence, the numbers behind it, and what to do.
+    """A verdict with its sentence, the numbers behind it, and what to do."""
 
-    Attributes:
-        tone: "good", "bad" or "inconclusive": how the verdict is drawn.
-        word: the verdict.
-        sentence: what it says.
-        facts: the numbers behind it, in words; may be empty.
-        advice: what to do; may be empty.
-    """
-
-    tone: Literal["good", "bad", "inconclusive"]
-    word: str
-    sentence: str
-    facts: str = ""
-    advice: str = ""
+    tone: Literal["good", "bad", "inconclusive"]  # how the verdict is drawn
+    word: str  # the verdict
+    sentence: str  # what it says
+    facts: str = ""  # the numbers behind it
+    advice: str = ""  # what to do
 
     def html(self) -> str:
         """Return it as HTML, with everything escaped; `commands` in backticks become code."""
@@ -44,18 +36,13 @@ class Said(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """A figure and a table, side by side where there is room; a long table is folded.
+    """A figure and a table, side by side where there is room; a long table is folded."""
 
-    Attributes:
-        figure: an SVG element from `plots.svg`; empty for none.
-        table: what it draws, or belongs to it.
-    """
-
-    figure: str
-    table: Table
+    figure: str  # an SVG element from `plots.svg`, or empty
+    table: Table  # what it draws
 
     def html(self) -> str:
-        """As HTML; the text of the table is escaped."""
+        """Return it as HTML; the text of the table is escaped."""
         figure = f"<figure>\n{self.figure}</figure>\n" if self.figure else ""
         table, rows = self.table.html(), len(self.table.rows)
         if rows > FOLDED:
@@ -80,24 +67,21 @@ def write_report(
     next_commands: Sequence[str] = (),
     folded: Mapping[str, Sequence[Part]] = MappingProxyType({}),
 ) -> Path:
-    """Write a self-contained HTML file, for light and dark, large and small screens; the same input, the same bytes.
+    """Write a self-contained HTML file for light and dark, large and small screens, and return its path.
 
-    The file appears whole or not at all.
+    The same input gives the same bytes. The file is written completely or not at all.
 
     Args:
-        path: where to; its folder is made.
-        title: of the page.
-        summary: what was done and what came out, in paragraphs parted by empty lines.
-        comparison: the numbers, or any tables in their place; empty for no such section.
+        path: File to write; its folder is created.
+        title: Title of the page.
+        summary: What was done and what came out, in paragraphs separated by empty lines.
+        comparison: The numbers, or any tables; empty for no such section.
         figures: SVG elements from `plots.svg`, by caption.
-        settings: everything needed to run it again; may be nested.
-        more: further tables, paragraphs and figures (by caption), by the heading they stand under.
-        notes: what else the reader should know.
-        next_commands: commands to try next.
-        folded: sections like those of `more` that come last and are closed until the reader opens them.
-
-    Returns:
-        The path.
+        settings: Everything needed to run it again; may be nested.
+        more: Further tables, paragraphs and figures (by caption), by heading.
+        notes: What else the reader should know.
+        next_commands: Commands to try next.
+        folded: Sections like those of `more` that come last and are closed until the reader opens them.
     """
     from jinja2 import Environment, StrictUndefined
 
@@ -105,17 +89,18 @@ def write_report(
     for drawn in (figures, *(part for part in parts if isinstance(part, Mapping))):
         for caption, figure in drawn.items():
             if not figure.startswith("<svg"):
-                raise DataError(
-                    f"the figure {caption!r} is not an SVG element", remedy="Make it with clickprism's plots.svg"
-                )
+                problem = f"the figure {caption!r} is not an SVG element"
+                raise DataError(problem, remedy="Make it with clickprism's plots.svg")
+    if isinstance(comparison, Comparison):
+        tables = as_html(comparison)
+    else:
+        tables = "\n".join(table.html() for table in comparison)
     source = resources.files("clickprism.evaluation").joinpath("templates/report.html.j2").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     page = environment.from_string(source).render(
         title=title,
         summary=[paragraph for paragraph in summary.split("\n\n") if paragraph.strip()],
-        tables=as_html(comparison)
-        if isinstance(comparison, Comparison)
-        else "\n".join(table.html() for table in comparison),
+        tables=tables,
         figures=figures,
         settings=list(flat(settings)),
         more={heading: "\n".join(map(_html, several)) for heading, several in more.items()},
@@ -137,7 +122,7 @@ def _html(part: Part) -> str:
 
 
 def flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Nested settings as dotted names and plain values.
+    """Return nested settings as dotted names and plain values.
 
     >>> list(flat({"fit": {"epochs": 3, "layers": [64, 32]}, "seed": None}))
     [('fit.epochs', '3'), ('fit.layers', '64, 32'), ('seed', 'none')]
@@ -153,7 +138,7 @@ def flat(settings: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str
 
 
 def versions() -> str:
-    """The Python and the packages that made the numbers, in one line."""
+    """Return the versions of Python and of the packages, in one line."""
     found = []
     for package in PACKAGES:
         try:

@@ -65,25 +65,15 @@ class Bin:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good estimates are on some rows.
+    """How good estimates are on some rows."""
 
-    Attributes:
-        rows: Number of rows.
-        positive: Share of positive rows.
-        auc: Probability that a positive has a higher estimate than a negative, ties count half; NaN without either.
-        log_loss: Mean of -log e over positives and -log(1 - e) over negatives, in nats.
-        entropy: Log loss of the best constant.
-        calibration_error: Mean of |mean estimate - share of positives| over rows, in ten bins of equal width.
-        bins: The bins that are not empty.
-    """
-
-    rows: int
-    positive: float
-    auc: float
-    log_loss: float
-    entropy: float
-    calibration_error: float
-    bins: tuple[Bin, ...]
+    rows: int  # Number of rows
+    positive: float  # Share of positive rows
+    auc: float  # Probability that a positive has a higher estimate than a negative, ties count half; NaN without either
+    log_loss: float  # Mean of -log e over positives and -log(1 - e) over negatives, in nats
+    entropy: float  # Log loss of the best constant
+    calibration_error: float  # Mean of |mean estimate - share of positives| over rows, in ten bins of equal width
+    bins: tuple[Bin, ...]  # The bins that are not empty
 
 
 @dataclass(frozen=True)
@@ -98,64 +88,39 @@ class Point:
 
 @dataclass(frozen=True)
 class AgainstTruth:
-    """Estimates compared with the true observation of simulated users, on all rows of held-out searches.
+    """Estimates compared with the true observation of simulated users, on all rows of held-out searches."""
 
-    Attributes:
-        quality: Quality with true observation as the label.
-        by_position: Share observed at each position.
-        below_anchor: Share observed below a click, by the position of the click.
-    """
-
-    quality: Quality
-    by_position: tuple[Point, ...]
-    below_anchor: Mapping[int, tuple[Point, ...]]
+    quality: Quality  # Quality with true observation as the label
+    by_position: tuple[Point, ...]  # Share observed at each position
+    below_anchor: Mapping[int, tuple[Point, ...]]  # Share observed below a click, by the position of the click
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What an examination model was trained on, and how good its estimates are.
+    """What an examination model was trained on, and how good its estimates are."""
 
-    Attributes:
-        file: JSON file of the model; None if it was not saved.
-        fingerprint: Fingerprint of the model.
-        days: Days that it was trained on.
-        settings: Settings of the model.
-        warning: Why the measures are rough, if few rows are held out.
-        counts: Number of session rows, and of positive, negative, between (the thresholds) and missing (no time) ones.
-        cells: Number of distinct rows of features and labels.
-        learned: Number of rows that the model was trained on.
-        quality: Quality on the labelled rows of held-out searches.
-        importance: Share of each feature in the gain of all splits.
-        by_position: Mean estimate at each position, over all rows (Figure 4 (a)).
-        labels: Share of positives among the labelled rows at each position.
-        below_anchor: Mean estimate below a click, by the position of the click (Figure 4 (b)).
-        truth: Comparison with true observation, if it is known.
-    """
-
-    file: Path | None
-    fingerprint: str
-    days: list[str]
-    settings: ExaminationSettings
-    warning: str | None
+    file: Path | None  # JSON file of the model; None if it was not saved
+    fingerprint: str  # Fingerprint of the model
+    days: list[str]  # Days that it was trained on
+    settings: ExaminationSettings  # Settings of the model
+    warning: str | None  # Why the measures are rough, if few rows are held out
+    # Number of session rows, and of positive, negative, between (the thresholds) and missing (no time) ones
     counts: Mapping[str, int]
-    cells: int
-    learned: int
-    quality: Quality
-    importance: Mapping[str, float]
-    by_position: tuple[Point, ...]
-    labels: tuple[Point, ...]
+    cells: int  # Number of distinct rows of features and labels
+    learned: int  # Number of rows that the model was trained on
+    quality: Quality  # Quality on the labelled rows of held-out searches
+    importance: Mapping[str, float]  # Share of each feature in the gain of all splits
+    by_position: tuple[Point, ...]  # Mean estimate at each position, over all rows (Figure 4 (a))
+    labels: tuple[Point, ...]  # Share of positives among the labelled rows at each position
+    # Mean estimate below a click, by the position of the click (Figure 4 (b))
     below_anchor: Mapping[int, tuple[Point, ...]]
-    truth: AgainstTruth | None
+    truth: AgainstTruth | None  # Comparison with true observation, if it is known
 
     def tables(self) -> list[Table]:
         """Return the display times, the quality, the calibration, the features, and the estimates by position."""
-        names = {
-            "rows": "all",
-            "positive": f"positive: over {self.settings.positive_ms:,} ms",
-            "negative": f"negative: under {self.settings.negative_ms:,} ms",
-            "between": "between the two, not used",
-            "missing": "without a display time, not used",
-        }
+        names = {"rows": "all", "positive": f"positive: over {self.settings.positive_ms:,} ms"}
+        names |= {"negative": f"negative: under {self.settings.negative_ms:,} ms"}
+        names |= {"between": "between the two, not used", "missing": "without a display time, not used"}
         total = self.counts["rows"]
         rows = [[name, f"{self.counts[key]:,}", f"{self.counts[key] / total:.1%}"] for key, name in names.items()]
         measured = {"labels by display time": self.quality}
@@ -196,10 +161,7 @@ def fit_current(
     days: tuple[date, date] | None = None,
     truth: Path | None = None,
 ) -> Examination:
-    """Update the sessions, train a model on them and make it the current one; repeat if the log changed meanwhile.
-
-    The arguments are those of `examine`.
-    """
+    """Update the sessions, train a model as `examine` does and make it the current one; repeat if the log changes."""
     files = store.table("events").files()
     if files and not has_display_times(files):
         raise no_display_times("this log")
@@ -218,10 +180,7 @@ def fit_current(
 
 
 def make_current(store: LogStore, model: ExaminationModel) -> Path | None:
-    """Save a model under the log's lock and return its file; None, without saving, if its sessions have changed.
-
-    A user may have been forgotten during training. The model must then be trained again, without that user.
-    """
+    """Save a model and return its file; None, without saving, if its sessions have changed, as by `log forget`."""
     with store.lock():
         days = [date.fromisoformat(day) for day in model.sessions]
         if _fingerprints(store.table("sessions").files(days)) != dict(model.sessions):
@@ -292,12 +251,7 @@ def examine(
 
 
 def quality(units: Int64, positive: Bool, rows: Int64) -> Quality:
-    """Return how good the estimates of cells are; exact, as counts are integers.
-
-    Args:
-        units: Estimate of each cell, in units of 2^-20, [cells].
-        positive: Label of each cell, [cells].
-        rows: Number of rows of each cell, [cells].
+    """Return how good the estimates of cells are, in units of 2^-20, by their labels and numbers of rows, [cells].
 
     >>> found = quality(np.array([2**19, 2**18]), np.array([True, False]), np.array([2, 6]))
     >>> found.auc, found.calibration_error
@@ -346,13 +300,7 @@ def log_loss(units: Int64, positive: Bool, rows: Int64) -> float:
 
 
 def by_position(cells: pa.Table, units: Int64, chosen: Bool | None = None) -> tuple[Point, ...]:
-    """Return the mean of a value at each position (Figure 4 (a)).
-
-    Args:
-        cells: Table with the columns `BEHAVIOUR` and rows.
-        units: Value of each cell, in units of 2^-20.
-        chosen: The cells to use; all if None.
-    """
+    """Return the mean of a value, in units of 2^-20, at each position over some or all cells (Figure 4 (a))."""
     position, rows = column(cells, "position"), column(cells, "rows")
     here = (position <= SHOWN) if chosen is None else chosen & (position <= SHOWN)
     sums, totals, pages = (np.zeros(SHOWN + 1, dtype=np.int64) for _ in range(3))
@@ -368,8 +316,8 @@ def by_position(cells: pa.Table, units: Int64, chosen: Bool | None = None) -> tu
 def below_anchor(cells: pa.Table, units: Int64) -> dict[int, tuple[Point, ...]]:
     """Return the mean of a value at the positions below a click, by the position of the click (Figure 4 (b)).
 
-    The anchor of a row is the nearest click above it, at position - click_distance. The first point of a curve is the
-    click itself. The arguments are those of `by_position`.
+    The click is the nearest one above a row, at position - click_distance. The first point of a curve is the click
+    itself.
     """
     position, distance = column(cells, "position"), column(cells, "click_distance")
     clicked = column(cells, "clicked") == 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -56,9 +57,7 @@ UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
 def cells(sessions: Any, settings: ExaminationSettings) -> Any:
     """Return an ibis expression that counts session rows by features, split and label, with the columns of `CELLS`.
 
-    Args:
-        sessions: Table with the columns of `SESSIONS`; rows of robots are ignored.
-        settings: Thresholds and split.
+    Rows of robots are ignored.
     """
     import ibis
 
@@ -76,10 +75,7 @@ def cells(sessions: Any, settings: ExaminationSettings) -> Any:
 def truth_cells(sessions: Any, truth: Any, settings: ExaminationSettings) -> Any:
     """Return an ibis expression that counts the same rows by true observation, with the columns of `TRUTH_CELLS`.
 
-    Args:
-        sessions: Table with the columns of `SESSIONS`.
-        truth: Table with the columns search_id, document_id, position and observed; rows that it lacks are ignored.
-        settings: Split.
+    The truth has the columns search_id, document_id, position and observed; session rows that it lacks are ignored.
     """
     keys = ["search_id", "document_id", "position"]
     known = truth.group_by(keys).agg(observed=truth.observed.any())
@@ -120,19 +116,13 @@ def check_enough(cells: pa.Table, settings: ExaminationSettings, *, days: str) -
         )
     if (label == MISSING).all():
         raise no_display_times(days)
-    kinds = (
+    longer = "raise --negative-ms, give --missing negative if a document without a time was never displayed"
+    for kind, what, change in (
         (POSITIVE, f"displayed for more than {settings.positive_ms} ms", "lower --positive-ms"),
-        (
-            NEGATIVE,
-            f"displayed for less than {settings.negative_ms} ms",
-            "raise --negative-ms, give --missing negative if a document without a time was never displayed",
-        ),
-    )
-    for kind, what, change in kinds:
-        for part, purpose, fewest in (
-            (~held_out, "train on", settings.min_rows),
-            (held_out, "measure on", -(-settings.min_rows // 10)),
-        ):
+        (NEGATIVE, f"displayed for less than {settings.negative_ms} ms", longer),
+    ):
+        tenth = -(-settings.min_rows // 10)
+        for part, purpose, fewest in ((~held_out, "train on", settings.min_rows), (held_out, "measure on", tenth)):
             found = int(rows[(label == kind) & part].sum())
             if found < fewest:
                 raise UnsupportedError(
@@ -165,18 +155,13 @@ def _count(rows: Any, schema: pa.Schema, settings: ExaminationSettings) -> Any:
 @final
 @dataclass(frozen=True)
 class ExaminationModel:
-    """Trees that estimate e_k = P(examined | behaviour of the user around position k) (§6.1.1).
+    """Trees that estimate e_k = P(examined | behaviour of the user around position k) (§6.1.1)."""
 
-    Attributes:
-        text: The trees in LightGBM's text format.
-        settings: Settings of the model.
-        sessions: Days that it was trained on, each with a fingerprint of its files.
-        quality: Measures on held-out searches, by name.
-    """
-
-    text: str
-    settings: ExaminationSettings
+    text: str  # The trees in LightGBM's text format
+    settings: ExaminationSettings  # Settings of the model
+    # Days that it was trained on, each with a fingerprint of its files
     sessions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # Measures on held-out searches, by name
     quality: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
@@ -185,21 +170,12 @@ class ExaminationModel:
         settings = plain(self.settings)
         if settings["clicks"] == "all":
             del settings["clicks"]  # models were saved without it before there was a choice
-        parts = {
-            "version": VERSION,
-            "features": list(BEHAVIOUR),
-            "unit": EXAMINATION_UNIT,
-            "settings": settings,
-            "trees": hashlib.sha256(self.text.encode()).hexdigest(),
-        }
+        parts = {"version": VERSION, "features": list(BEHAVIOUR), "unit": EXAMINATION_UNIT, "settings": settings}
+        parts["trees"] = hashlib.sha256(self.text.encode()).hexdigest()
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
     def estimate(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return session rows with a column `examination`: int64, in units of 2^-20.
-
-        Args:
-            batch: Rows with the columns `BEHAVIOUR`, and any others.
-        """
+        """Return session rows, which have the columns `BEHAVIOUR`, with a column `examination` in units of 2^-20."""
         missing = [name for name in BEHAVIOUR if name not in batch.schema.names]
         if missing:
             raise DataError(f"the examination model needs the column {missing[0]!r}", remedy="Pass rows of sessions")
@@ -240,13 +216,7 @@ class ExaminationModel:
 def train_model(
     cells: pa.Table, settings: ExaminationSettings, *, sessions: Mapping[str, str] | None = None
 ) -> ExaminationModel:
-    """Train a model on the cells of searches that are not held out.
-
-    Args:
-        cells: Table with the columns of `CELLS`.
-        settings: Settings of the model.
-        sessions: Days that the cells come from, each with a fingerprint of its files.
-    """
+    """Train a model on the `CELLS` of searches that are not held out; `sessions` are fingerprints of files by day."""
     chosen = cells.filter(pa.array((column(cells, "label") >= NEGATIVE) & (column(cells, "held_out") == 0)))
     text = grow(matrix(chosen), column(chosen, "label") == POSITIVE, column(chosen, "rows"), settings)
     return ExaminationModel(text, settings, sessions or {})
@@ -259,12 +229,6 @@ def grow(features: Float64, positive: Bool, rows: Int64, settings: ExaminationSe
     Cells therefore give the same objective, gradients, hessians and bins as single rows. LightGBM would count a cell
     as one row, so the size of a leaf is limited by its hessian and not by `min_data_in_leaf`. Gradients have 32 bits
     and are summed in another order: estimates agree to about 1e-8 until two splits are equally good up to rounding.
-
-    Args:
-        features: Features of each cell, [cells, features].
-        positive: Label of each cell, [cells].
-        rows: Number of rows of each cell, [cells].
-        settings: Settings of the trees.
     """
     library = _lightgbm()
     used = np.array([name not in UNUSED[settings.clicks] for name in BEHAVIOUR])
@@ -302,14 +266,8 @@ def save_model(model: ExaminationModel, folder: Path) -> Path:
     Hold the log's lock if several processes may save. Only the last ten models are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    described = {
-        "format": FORMAT,
-        "version": VERSION,
-        "fingerprint": model.fingerprint,
-        "settings": plain(model.settings),
-        "sessions": dict(model.sessions),
-        "quality": dict(model.quality),
-    }
+    described = {"format": FORMAT, "version": VERSION, "fingerprint": model.fingerprint}
+    described |= {"settings": plain(model.settings), "sessions": dict(model.sessions), "quality": dict(model.quality)}
     about = json.dumps(described, indent=1, sort_keys=True) + "\n"
     before = _files(folder)
     if before and before[-1].read_text(encoding="utf-8") == about and before[-1].with_suffix(".txt").exists():
@@ -330,39 +288,35 @@ def newest_model(folder: Path) -> ExaminationModel | None:
 
 
 def chosen_model(folder: Path, name: str | None) -> ExaminationModel | None:
-    """Return the examination model that a command was asked to use.
-
-    Args:
-        folder: Folder of the models of a log.
-        name: Path of a model's JSON file, "none" for no model, or None for the current model of the log, if it has one.
-    """
+    """Return the model of a JSON file, None for the name "none", or the current model of the folder if name is None."""
     if name == "none":
         return None
     return newest_model(folder) if name is None else load_model(Path(name))
+
+
+class Told(msgspec.Struct):
+    """What the JSON file of a model says about its training."""
+
+    sessions: dict[str, str]
+    quality: dict[str, float]
 
 
 def load_model(path: Path) -> ExaminationModel:
     """Return the model of a JSON file and the trees beside it; raise DataError if any part was changed."""
     about = read_json(path, remedy=AGAIN)
     trees = path.with_suffix(".txt")
-    try:
-        text = trees.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"is not an examination model ({error})", file=trees, remedy=AGAIN) from None
-    except FileNotFoundError:
-        raise DataError("is missing", file=trees, remedy=AGAIN) from None
+    if not trees.is_file():
+        raise DataError("is missing", file=trees, remedy=AGAIN)
     for name, value in (("format", FORMAT), ("version", VERSION)):
         if about.get(name) != value:
             raise DataError(f"has {name} {about.get(name)!r}, not {value!r}", file=path, remedy=AGAIN)
     try:
+        text = trees.read_text(encoding="utf-8")
         settings = build(ExaminationSettings, about.get("settings", {}), path="settings")
-    except SettingError as error:
-        raise DataError(str(error), file=path, remedy=AGAIN) from None
-    sessions: Any = about.get("sessions")
-    quality: Any = about.get("quality")
-    if not _is_mapping(sessions, str) or not _is_mapping(quality, (int, float)):
-        raise DataError("does not say what it was trained on", file=path, remedy=AGAIN)
-    model = ExaminationModel(text, settings, sessions, quality)
+        told = msgspec.convert(about, Told)
+    except (SettingError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise DataError(f"does not describe an examination model ({error})", file=path, remedy=AGAIN) from None
+    model = ExaminationModel(text, settings, told.sessions, told.quality)
     if about.get("fingerprint") != model.fingerprint:
         raise DataError(f"has another fingerprint than its settings and {trees.name}", file=path, remedy=AGAIN)
     _ = model.booster
@@ -377,10 +331,6 @@ def _files(folder: Path) -> list[Path]:
 
 def _number(path: Path) -> int:
     return int(path.stem.removeprefix(PREFIX))
-
-
-def _is_mapping(value: Any, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, kind) for one in value.values())
 
 
 def _lightgbm() -> Any:

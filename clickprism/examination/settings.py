@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 
 Clicks = Literal["all", "others", "none"]
 MOST_VALUES: Final = 250  # of a feature, so that LightGBM gives each value its own bin
@@ -55,18 +56,6 @@ class ExaminationSettings:
         if not 1 <= self.negative_ms <= self.positive_ms:
             must = f"be from 1 to positive_ms ({self.positive_ms})"
             raise SettingError("negative_ms", self.negative_ms, must)
-        if self.missing not in ("unused", "negative"):
-            raise SettingError("missing", self.missing, "be one of unused, negative")
-        if self.clicks not in get_args(Clicks):
-            raise SettingError("clicks", self.clicks, f"be one of {', '.join(get_args(Clicks))}")
-        if not 0.001 <= self.held_out <= 0.9:
-            raise SettingError("held_out", self.held_out, "be from 0.001 to 0.9")
-        for field, lowest in (("min_rows", 1), ("trees", 1), ("leaves", 2), ("seed", 0)):
-            if getattr(self, field) < lowest:
-                raise SettingError(field, getattr(self, field), f"be at least {lowest}")
-        if not 2 <= self.max_position <= MOST_VALUES:
-            raise SettingError("max_position", self.max_position, f"be from 2 to {MOST_VALUES}")
-        if not 0 < self.learning_rate <= 1:
-            raise SettingError("learning_rate", self.learning_rate, "be in (0, 1]")
-        if not self.min_hessian >= 0:
-            raise SettingError("min_hessian", self.min_hessian, "not be negative")
+        check_fields(self, missing=Literal["unused", "negative"], clicks=Clicks, held_out=(0.001, 0.9))
+        check_fields(self, min_rows=(1, None), trees=(1, None), leaves=(2, None), seed=(0, None))
+        check_fields(self, max_position=(2, MOST_VALUES), learning_rate=(1e-12, 1), min_hessian=(0, None))

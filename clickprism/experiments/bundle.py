@@ -9,17 +9,16 @@ import numpy as np
 
 from clickprism.data.encoding import Encoding
 from clickprism.errors import DataError
-from clickprism.experiments.data import graded, load_data, load_raw, simulate_log
+from clickprism.experiments.data import graded, load_data, read_data, simulate_log
 from clickprism.experiments.settings import ExperimentSettings, read_settings
 from clickprism.experiments.train import ENCODING, MODEL, RUN, SETTINGS, RunRecord
 from clickprism.model import Model
+from clickprism.serve.bundle.examples import MOST, Examples, examples_of
 from clickprism.serve.settings import BundleSettings
-from clickprism.types import Float64, Lists
+from clickprism.types import Lists
 
 if TYPE_CHECKING:
     from clickprism.serve.bundle.bundle import Bundle
-    from clickprism.serve.bundle.examples import Examples
-    from clickprism.serve.onnx.language import JudgedTexts
     from clickprism.training.calibration import Calibration
 
 MODEL_FILE, APPROXIMATION, IMPUTATION = "model.json", "approximation.json", "imputation.json"
@@ -53,21 +52,14 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
 
     model: Any = _read(source)
     run = source if (source / RUN).is_file() or not isinstance(model, Model) else model_folder(source).parent
-    known = RunRecord.read(run)
+    record = RunRecord.read(run) or RunRecord("", 0)
     imputed: Any = settings.imputation
     calibration: Calibration | None = None
     if imputed not in (None, STORED):
         imputed, calibration = _imputation(Path(imputed))
-    kept: dict[str, Any] = {}
-    if known is not None:
-        kept = {"data": known.data, "observation": np.array(known.observation) if known.observation else None}
-        kept["feature_names"] = known.feature_names
-        kept["metrics"] = known.metrics
-        if (run / ENCODING).is_file():
-            kept["data"] = {**known.data, "encoding": Encoding.load(run / ENCODING).plain()}
-    kept["metrics"] = {**kept.get("metrics", {}), **settings.metrics}
-    if settings.feature_names is not None:
-        kept["feature_names"] = names_from(settings.feature_names)
+    data = record.data
+    if (run / ENCODING).is_file():
+        data = {**data, "encoding": Encoding.load(run / ENCODING).plain()}
     examples: bytes | None = None
     if settings.examples:
         examples = examples_of_run(source, naive=settings.naive, most=settings.examples).bytes()
@@ -75,25 +67,18 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         out,
         model,
         name=settings.name or run.resolve().name,
+        feature_names=record.feature_names if settings.feature_names is None else names_from(settings.feature_names),
         naive=None if settings.naive is None else Model.load(model_folder(settings.naive)),
         imputation=imputed,
         calibration=calibration,
+        observation=np.array(record.observation) if record.observation else None,
+        data=data,
+        metrics={**record.metrics, **settings.metrics},
         notes=settings.notes,
         examples=examples,
-        judged=_judged(settings),
         int8=not settings.full_precision,
         replace=settings.replace,
-        **kept,
     )
-
-
-def _judged(settings: BundleSettings) -> JudgedTexts | None:
-    """Return the judged texts by which a language model in int8 is compared with its full precision."""
-    if settings.judged is None or settings.queries is None or settings.documents is None:
-        return None
-    from clickprism.serve.onnx.language import read_judged
-
-    return read_judged(settings.judged, queries=settings.queries, documents=settings.documents)
 
 
 def _read(source: Path) -> Any:
@@ -126,30 +111,8 @@ def saved_settings(run: Path) -> ExperimentSettings | None:
     return None if file is None else read_settings(file)
 
 
-def run_examples(
-    settings: ExperimentSettings,
-    debiased: Model,
-    naive: Model | None = None,
-    *,
-    seed: int,
-    observation: Float64 | None = None,
-    most: int | None = None,
-) -> Examples:
-    """Return at most `most` example queries from the training part of a run, ranked by one or two of its models."""
-    from clickprism.serve.bundle.examples import MOST, examples_of
-
-    data = load_data(settings.data)
-    log = data.log.clicks["train"] if data.log is not None else None
-    clicks = simulate_log(settings, graded(data), seed=seed).simulation.clicks if log is None else log
-    raw = load_raw(settings.data).train.lists
-    by = "real users" if log is not None else f"simulated users ({settings.user['name']})"
-    shown = np.asarray(debiased.score(raw)), None if naive is None else np.asarray(naive.score(raw))
-    source = f"{by}, training part"
-    return examples_of(clicks, *shown, observation=observation, source=source, most=MOST if most is None else most)
-
-
-def examples_of_run(run: Path, *, naive: Path | None = None, most: int | None = None) -> Examples:
-    """Return examples from the folder of a run; its log is simulated again, or read again if it is a log.
+def examples_of_run(run: Path, *, naive: Path | None = None, most: int = MOST) -> Examples:
+    """Return example queries from the training part of a run; its log is simulated or read again.
 
     `naive` is a run or model that was trained on raw clicks.
     """
@@ -158,11 +121,13 @@ def examples_of_run(run: Path, *, naive: Path | None = None, most: int | None = 
         problem = "does not say where its clicks came from, so there are no examples of them"
         remedy = "Create them with clickprism.serve.bundle.examples.examples_of, or omit them"
         raise DataError(problem, file=run, remedy=remedy)
-    return run_examples(
-        settings,
-        Model.load(run / MODEL),
-        None if naive is None else Model.load(model_folder(naive)),
-        seed=known.seed,
-        observation=np.array(known.observation) if known.observation else None,
-        most=most,
-    )
+    data, raw = load_data(settings.data), read_data(settings.data).dataset.train.lists
+    if data.log is not None:
+        by, clicks = "real users", data.log.clicks["train"]
+    else:
+        by = f"simulated users ({settings.user['name']})"
+        clicks = simulate_log(settings, graded(data), seed=known.seed).simulation.clicks
+    folders = [run / MODEL, *([] if naive is None else [model_folder(naive)])]
+    scores = [np.asarray(Model.load(folder).score(raw)) for folder in folders]
+    curve = np.array(known.observation) if known.observation else None
+    return examples_of(clicks, *scores, observation=curve, source=f"{by}, training part", most=most)

@@ -27,7 +27,6 @@ from clickprism.experiments.data import (
     data_name,
     graded,
     load_data,
-    load_raw,
     read_data,
     simulate_log,
     with_categories,
@@ -41,18 +40,19 @@ from clickprism.experiments.train import (
     SETTINGS,
     corrects_trust,
     make_method,
-    record_run,
+    save_run,
     train_method,
     true_trust,
 )
 from clickprism.log.open_log import READ, ReadSettings, open_source, read_logged
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
+from clickprism.relevance.pairs import find_pairs
 from clickprism.serve.bundle.bundle import MANIFEST
 from clickprism.settings import build, choose, suggest
 from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
-from clickprism.types import Float64, JudgedLists, Lists, Text
+from clickprism.types import Float64, JudgedLists, Lists
 
 Measured = tuple[Run, Evaluation]
 PICTURES: Final = (".png", ".svg", ".pdf")
@@ -140,16 +140,14 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
             show=False,
         )
     scores = log.initial if fitted is None else fitted.model.score(test.lists)
-    judged = [
-        (each.epoch, each.validation) for each in (fitted.history if fitted else ()) if each.validation is not None
-    ]
+    history = fitted.history if fitted else ()
+    judged = [(each.epoch, each.validation) for each in history if each.validation is not None]
     evaluation = evaluate(test, scores, settings.evaluation.measures, empty=settings.evaluation.empty)
     truth = observation / max(observation[0], LEAST_OBSERVATION)
     learned = None if fitted is None or corrects_trust(fitted.model.method) else fitted.observation
     if fitted is not None and folder is not None:
-        fitted.model.with_normaliser(data.normaliser).save(folder / MODEL)
         metrics = {f"test {name}": value for name, value in evaluation.means.items()}
-        record_run(settings, data, folder, label=label, seed=seed, metrics=metrics, observation=learned, truth=truth)
+        save_run(fitted, settings, data, folder, label=label, seed=seed, metrics=metrics, curve=learned, truth=truth)
     run = Run(
         label=label,
         seed=seed,
@@ -249,7 +247,8 @@ def draw_attention(model: Path, file: Path, *, settings: JudgedSettings = DEFAUL
     folder = model_folder(model)
     data = read_data(settings_of([folder], settings).data)
     judged: JudgedLists = getattr(data.dataset, settings.part)
-    figure = attention_heat_map(model_attention(Model.load(folder), judged.lists), names=data.names)
+    names = None if data.log is None else data.log.names
+    figure = attention_heat_map(model_attention(Model.load(folder), judged.lists), names=names)
     with write_errors(file):
         save_picture(figure, file)
 
@@ -308,9 +307,10 @@ class ValuedLog:
         if not all(columns):
             has = ", ".join(table.header) or "nothing"
             raise DataError(f"needs the columns query, document and score, and has {has}", file=path)
-        query, document = (table.names[name] for name in columns[:2])
-        scores = _joined(self.lists, query, document, table.numbers[SCORE])
-        lacking = int(np.isneginf(scores).sum())
+        known = (table.names[columns[0]][::-1], table.names[columns[1]][::-1])  # the last score of a document counts
+        rows = find_pairs(known, (self.lists.query_ids[self.lists.list_of], self.lists.document_ids))
+        scores = np.append(table.numbers[SCORE][::-1], -np.inf)[rows]
+        lacking = int((rows < 0).sum())
         if lacking == len(scores):
             raise DataError("has no score of any document of the log", file=path, remedy="Ids must be those of the log")
         if lacking:
@@ -348,23 +348,9 @@ def open_log(
         return ValuedLog(logged, logged.clicks.lists)
     made_on = build(DataSettings, data)
     logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)
-    return ValuedLog(logged, load_raw(made_on).train.lists)
+    return ValuedLog(logged, read_data(made_on).dataset.train.lists)
 
 
 def _check_width(path: Path, wanted: int, has: int) -> None:
     if wanted != has:
         raise DataError(f"takes {wanted} features, the documents of the log have {has}", file=path)
-
-
-def _joined(lists: Lists, query: Text, document: Text, score: Float64) -> Float64:
-    """Return the score of each document of the lists, the last one if there are several, else minus infinity."""
-    if lists.document_ids is None:
-        return np.full(lists.documents, -np.inf)
-    _, number = np.unique(np.concatenate([lists.query_ids, query]), return_inverse=True)
-    names, name = np.unique(np.concatenate([lists.document_ids, document]), return_inverse=True)
-    mine = number[: len(lists)][lists.list_of] * len(names) + name[: lists.documents]
-    given = number[len(lists) :] * len(names) + name[lists.documents :]
-    order = np.argsort(given, kind="stable")
-    last = np.searchsorted(given[order], mine, side="right") - 1
-    found = (last >= 0) & (given[order][np.maximum(last, 0)] == mine)
-    return np.where(found, score[order][np.maximum(last, 0)], -np.inf)

@@ -11,14 +11,14 @@ from typing import Final, Literal, TypeVar
 import numpy as np
 
 from clickprism._util.files import make_folder
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, by_position
 from clickprism.click_models import USERS
 from clickprism.click_models.users import adapted
 from clickprism.data.click_table import Columns
 from clickprism.data.clicks import save_clicks, saved_data
 from clickprism.data.encoding import Encoding
 from clickprism.data.logged import Logged
-from clickprism.data.normalise import Kind, Normaliser, normalised
+from clickprism.data.normalise import Kind, Normaliser, fit, normalised
 from clickprism.data.recipes import RECIPES, load, load_parts
 from clickprism.data.synthetic import synthetic
 from clickprism.debias import METHODS
@@ -73,33 +73,26 @@ class LogParts:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A data set with normalised features.
+    """A data set.
 
     Attributes:
         dataset: The lists.
         normaliser: What normalised the features.
+        kind: How the features are to be normalised.
+        keep: Columns that are not normalised.
         log: The clicks on each part, if the data is a log of real users.
     """
 
     dataset: Dataset
     normaliser: Normaliser
+    kind: Kind = "none"
+    keep: tuple[int, ...] = ()
     log: LogParts | None = None
 
     @property
     def encoding(self) -> Encoding | None:
-        """Return how the columns of a table became the features, if the data is such a table."""
+        """How the columns of a table became the features; None for other data."""
         return None if self.log is None else self.log.encoding
-
-
-@dataclass(frozen=True, eq=False)
-class RawData:
-    """Data with raw features."""
-
-    dataset: Dataset
-    kind: Kind  # how to normalise the features
-    keep: tuple[int, ...] = ()  # columns that are not normalised
-    log: LogParts | None = None
-    names: tuple[str, ...] | None = None  # names of the features
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,17 +114,12 @@ def load_data(settings: DataSettings) -> Data:
     """Return the data with features normalised by the statistics of the training part."""
     read = _read(settings)
     dataset, normaliser = normalised(read.dataset, read.kind, keep=read.keep)
-    read = _with_relevant(settings, replace(read, dataset=dataset, log=read.log and read.log.over(dataset)))
-    return Data(read.dataset, normaliser, read.log)
+    log = None if read.log is None else read.log.over(dataset)
+    return _with_relevant(settings, replace(read, dataset=dataset, normaliser=normaliser, log=log))
 
 
-def load_raw(settings: DataSettings) -> Dataset:
+def read_data(settings: DataSettings) -> Data:
     """Return the data with the features as they are, which is what a saved model takes."""
-    return read_data(settings).dataset
-
-
-def read_data(settings: DataSettings) -> RawData:
-    """Return the raw data and what is known about it."""
     return _with_relevant(settings, _read(settings))
 
 
@@ -209,18 +197,7 @@ def simulate_log(settings: ExperimentSettings, dataset: Dataset, *, seed: int) -
 
 @dataclass(frozen=True, eq=False)
 class SimulatedClicks:
-    """What a file of simulated clicks contains.
-
-    Attributes:
-        file: The file.
-        user: Name of the user model.
-        seed: Random seed.
-        sessions: Number of sessions.
-        lists: Number of distinct ranked lists.
-        clicks: Number of clicks.
-        click_rate: Clicks per impression at each position, position 1 first.
-        observation: Share of the impressions that users observed at each position.
-    """
+    """What a file of simulated clicks contains; `observation` is the share of impressions that users observed."""
 
     file: Path
     user: str
@@ -234,12 +211,8 @@ class SimulatedClicks:
     def tables(self) -> list[Table]:
         """Return the click rate and the observation by position."""
         counts = f"{self.sessions:,} sessions, {self.lists:,} distinct ranked lists, {self.clicks:,} clicks"
-        rows = [
-            [str(position), f"{rate:.4f}", f"{observed:.4f}"]
-            for position, (rate, observed) in enumerate(zip(self.click_rate, self.observation, strict=True), start=1)
-        ]
-        header = ["position", "clicked", "observed"]
-        return [Table(f"{self.user}, seed {self.seed}: {counts}", header, rows)]
+        curves = {"clicked": self.click_rate, "observed": self.observation}
+        return [by_position(f"{self.user}, seed {self.seed}: {counts}", curves)]
 
 
 def simulate_file(settings: ExperimentSettings, out: Path, *, held_out: Path | None = None) -> SimulatedClicks:
@@ -284,26 +257,28 @@ def simulation_settings(settings: ExperimentSettings, dataset: Dataset) -> Simul
     return replace(made, max_grade=made.max_grade or top, merge=merge)
 
 
-def _read(settings: DataSettings) -> RawData:
+def _read(settings: DataSettings) -> Data:
+    """Return the data with raw features."""
     kind: Kind = "none" if settings.normalise == "recipe" else settings.normalise
+    keep: tuple[int, ...] = ()
+    parts: LogParts | None = None
     if settings.source == "synthetic":
-        return RawData(synthetic(settings.synthetic), kind)
-    paths = (settings.train or "", settings.validation, settings.test)
-    if settings.source == "files":
-        train, validation, test = (path or "" for path in paths)
-        return RawData(load_parts(train, validation, test, missing="nan", on_error=settings.on_error), kind)
-    if settings.source == "log":
+        dataset = synthetic(settings.synthetic)
+    elif settings.source == "files":
+        files = (getattr(settings, part) or "" for part in PARTS)
+        dataset = load_parts(*files, missing="nan", on_error=settings.on_error)
+    elif settings.source == "log":
         parts = _read_parts(settings)
         if not parts.graded and settings.drop_without_relevant:
             must = "be false for a log without grades, as it would choose lists by their clicks"
             raise SettingError("data.drop_without_relevant", settings.drop_without_relevant, must)
-        kind = "standard" if settings.normalise == "recipe" else kind
+        dataset, kind = parts.dataset, "standard" if settings.normalise == "recipe" else kind
         keep = () if parts.encoding is None else parts.encoding.flags
-        return RawData(parts.dataset, kind, keep, parts, parts.names)
-    dataset = load(
-        settings.source, settings.folder or "", fold=settings.fold, normalise="none", on_error=settings.on_error
-    )
-    return RawData(dataset, RECIPES[settings.source].normalise if settings.normalise == "recipe" else kind)
+    else:
+        folder, recipe = settings.folder or "", RECIPES[settings.source]
+        dataset = load(settings.source, folder, fold=settings.fold, normalise="none", on_error=settings.on_error)
+        kind = recipe.normalise if settings.normalise == "recipe" else kind
+    return Data(dataset, fit("none", dataset.train.lists), kind, keep, parts)
 
 
 def _read_parts(settings: DataSettings) -> LogParts:
@@ -377,7 +352,7 @@ def _on_lists(clicks: Clicks, keep: Bool, lists: Lists) -> Clicks:
     return replace(kept, lists=lists, rows=place[kept.rows])
 
 
-def _with_relevant(settings: DataSettings, read: RawData) -> RawData:
+def _with_relevant(settings: DataSettings, read: Data) -> Data:
     """Return the lists that have a relevant document, if the settings say so, and the clicks on them."""
     if not settings.drop_without_relevant:
         return read

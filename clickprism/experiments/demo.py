@@ -11,14 +11,15 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
+from textwrap import fill
+from typing import Final, NamedTuple, TypeAlias, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism._util.files import create_folder, write_file
-from clickprism._util.tables import Table, to_json, to_plain
+from clickprism._util.tables import Table, as_text, by_position, to_json, to_plain
 from clickprism.auto.run import BUNDLE, LOG_MODEL, RANKER, AutoSettings, auto
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import fit as fit_normaliser
@@ -48,14 +49,12 @@ from clickprism.training.settings import FitSettings
 from clickprism.training.split import split_queries
 from clickprism.types import Float64, Int64, JudgedLists, Lists
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 Say: TypeAlias = Callable[[str], None]
 Interval: TypeAlias = tuple[float, float, float]  # a value, and the ends of its 95% interval
 
 TITLE: Final = "clickprism: from a biased click log to a ranker"
 MEASURE: Final = "nDCG(exp)@10"
+WIDTH: Final = 110  # of the text for a terminal
 MARKER, RAW, LOG, AUTO, PAIRS, STORE = "demo.json", "raw", "log", "auto", "relevance", "store"
 METHODS: Final[Mapping[str, tuple[str, NetworkRanker]]] = {
     **{name: (name, Linear()) for name in ("click", "dla", "lbd", "inforank")},
@@ -143,6 +142,16 @@ class Demo:
         header = ["method", "new queries", "95% interval", "gap closed", *TRAFFIC]
         methods = Table("nDCG@10 of the methods", header, [row.cells() for row in self.rows])
         return [Table("What the log shows", ["bias", "found", "size", "truth"], biases), methods]
+
+    def text(self) -> str:
+        """Return what was found, the tables, how to read them, and what to try next, for a terminal."""
+        biases, methods = self.tables()
+        observation = by_position("Observation by position", self.curves)
+        found = [fill(f"- {each}".replace("`", ""), WIDTH, subsequent_indent="  ") for each in self.verdict]
+        notes = [fill(each, WIDTH) for each in self.notes]
+        tables = as_text([biases, observation, methods])
+        parts = [[TITLE], found, [tables], notes, ["Try next", *self.commands], [f"Report: {self.report}"]]
+        return "\n\n".join("\n".join(lines) for lines in parts)
 
 
 def run_demo(settings: DemoSettings, *, out: Path, program: str = "clickprism", say: Say = lambda _: None) -> Demo:
@@ -344,44 +353,6 @@ def next_commands(out: Path, *, program: str = "clickprism") -> list[str]:
     ]
 
 
-def rendered(demo: Demo) -> RenderableType:
-    """Return the demo for a terminal: verdict, diagnosis with the position curve, table, and what to try next."""
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    tones = {"!": "yellow", "✓": "green", "▲": "green", "▼": "red"}
-
-    def grid(table: Table, numbers: bool) -> RenderableType:
-        drawn = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-        for place, name in enumerate(table.header):
-            drawn.add_column(name.replace(" ", "\n"), justify="right" if numbers and place else "left", no_wrap=numbers)
-        for cells in table.rows:
-            style = "bold" if cells[0] == OURS else "dim" if cells[0] in (LABELS, LOGGED) else ""
-            texts = [cell.partition(" (")[0] if place else cell for place, cell in enumerate(cells)]
-            drawn.add_row(*(Text(text, next((tones[sign] for sign in tones if sign in text), style)) for text in texts))
-        return drawn
-
-    biases, methods = demo.tables()
-    bars = zip(demo.curves.get("estimated", ()), demo.curves["truth"], strict=False)
-    parts: list[tuple[str, Sequence[RenderableType]]] = [
-        (TITLE, [Text(f"• {sentence}".replace("`", "")) for sentence in demo.verdict]),
-        (biases.caption, [grid(biases, numbers=False)]),
-        (
-            "Observation by position: █ estimated from clicks, │ truth",
-            [Text(f"{place:>2} {_bar(*pair)} {pair[0]:.2f}") for place, pair in enumerate(bars, start=1)],
-        ),
-        (methods.caption, [grid(methods, numbers=True), *(Text(note, style="dim") for note in demo.notes)]),
-        ("Try next", [Text(line, style="cyan", no_wrap=True) for line in demo.commands]),
-        ("Report", [Text(str(demo.report), no_wrap=True)]),
-    ]
-    lines = [
-        each for title, content in parts for each in (Text(f"\n{title}", "bold"), Padding(Group(*content), (0, 2)))
-    ]
-    return Group(*lines)
-
-
 def _scores(model: Model, truth: DemoLog) -> Scores:
     return Scores(model.score(truth.test.lists), model.score(truth.train.lists))
 
@@ -502,17 +473,6 @@ def _serve(out: Path, truth: DemoLog) -> None:
     with tempfile.TemporaryDirectory(dir=out) as folder:
         pq.write_table(pa.concat_tables(tables), Path(folder) / "features.parquet")
         publish(out / STORE, PublishSettings(features=Path(folder) / "features.parquet"))
-
-
-def _bar(value: float, truth: float, width: int = 50) -> str:
-    """Return a bar of this length, with a mark at the truth.
-
-    >>> _bar(0.5, 0.8, width=10)
-    '█████   │  '
-    """
-    cells = list("█" * round(width * value) + " " * (width + 1 - round(width * value)))
-    cells[round(width * truth)] = "│"
-    return "".join(cells)
 
 
 def _listed(names: Sequence[str]) -> str:

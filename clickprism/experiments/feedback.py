@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -32,7 +31,7 @@ from clickprism.evaluation.compare import Comparison, bounds, number
 from clickprism.evaluation.concentration import concentration, position_exposure
 from clickprism.evaluation.measures import Evaluation, evaluate
 from clickprism.experiments.compare import check_methods
-from clickprism.experiments.data import PARTS, Data, data_name, graded, load_data, simulation_settings, with_categories
+from clickprism.experiments.data import PARTS, data_name, graded, load_data, simulation_settings, with_categories
 from clickprism.experiments.results import as_svg, compare_runs, write_experiment
 from clickprism.experiments.settings import FeedbackSettings
 from clickprism.experiments.train import make_method, train_method, true_trust, uses_truth
@@ -81,34 +80,37 @@ class Chain:
         return np.array([one[measure] for one in self.rounds])
 
 
-@dataclass(frozen=True)
-class Change:
-    """A mean difference over runs, with an interval by Student's t; the interval of a single run is NaN.
-
-    Attributes:
-        mean: Mean difference.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        verdict: "grows" or "shrinks" if the interval excludes 0.
-    """
-
-    mean: float
-    low: float
-    high: float
-    verdict: Literal["grows", "shrinks", "no clear change"] = "no clear change"
-
-
 @dataclass(frozen=True, eq=False)
 class Rounds:
     """One measure of one method over rounds.
 
     Attributes:
         mean: Mean over runs, [rounds + 1].
-        change: Change from the round after which methods differ to the last.
+        change: Mean change from the round after which methods differ to the last.
+        low: Lower end of its interval by Student's t over runs; NaN for a single run.
+        high: Upper end of the interval.
+        verdict: "grows" or "shrinks" if the interval excludes 0.
     """
 
     mean: Float64
-    change: Change
+    change: float
+    low: float
+    high: float
+    verdict: Literal["grows", "shrinks", "no clear change"] = "no clear change"
+
+    @classmethod
+    def of(cls, curves: Float64, fork: int) -> Rounds:
+        """Return the summary of curves, one for each run; methods differ after the round `fork`."""
+        mean, changes = curves.mean(axis=0), curves[:, -1] - curves[:, fork]
+        change = float(changes.mean())
+        if len(changes) < 2:
+            return cls(mean, change, math.nan, math.nan)
+        from scipy.stats import t
+
+        half = t.ppf((1 + CONFIDENCE) / 2, len(changes) - 1) * changes.std(ddof=1) / np.sqrt(len(changes))
+        low, high = change - half, change + half
+        verdict: Any = "grows" if low > 0 else "shrinks" if high < 0 else "no clear change"
+        return cls(mean, change, float(low), float(high), verdict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +150,9 @@ class FeedbackResults:
         rows = []
         for label, measured in self.methods.items():
             found = measured[measure]
-            change = found.change
             cells = [number(float(found.mean[each])) for each in shown]
-            cells += [number(change.mean, signed=True), bounds(change.low, change.high, signed=True)]
-            rows.append([label, *cells, change.verdict])
+            cells += [number(found.change, signed=True), bounds(found.low, found.high, signed=True)]
+            rows.append([label, *cells, found.verdict])
         return Table(f"{NAMES.get(measure, measure)}; change since round {self.fork}", header, rows)
 
 
@@ -181,37 +182,19 @@ def feedback_loop(settings: FeedbackSettings, *, jobs: int = 1, progress: Progre
 
 def feedback_results(settings: FeedbackSettings, done: Sequence[Measured]) -> FeedbackResults:
     """Return the changes over rounds and the comparison of the last rankings."""
-    fork = max(settings.warm, FIRST)
-    curves = {
+    methods = {
         label: {
-            measure: np.stack([chain.curve(measure) for chain, _ in done if chain.label == label])
+            measure: Rounds.of(
+                np.stack([chain.curve(measure) for chain, _ in done if chain.label == label]), max(settings.warm, FIRST)
+            )
             for measure in done[0][0].rounds[0]
         }
         for label in dict.fromkeys(chain.label for chain, _ in done)
-    }
-    methods = {
-        label: {
-            measure: Rounds(each.mean(axis=0), _change(each[:, -1] - each[:, fork]))
-            for measure, each in measured.items()
-        }
-        for label, measured in curves.items()
     }
     evaluated = [(chain.label, evaluation) for chain, evaluation in done]
     data = f"{data_name(settings.data)}, after {settings.rounds} rounds"
     comparison = compare_runs(settings, evaluated, data=data)
     return FeedbackResults(settings, comparison, methods, tuple(chain for chain, _ in done))
-
-
-def _change(values: Float64) -> Change:
-    """Return the mean of paired differences and its interval."""
-    mean, count = float(values.mean()), len(values)
-    if count < 2:
-        return Change(mean, float("nan"), float("nan"))
-    from scipy.stats import t
-
-    half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1) * values.std(ddof=1) / np.sqrt(count))
-    low, high = mean - half, mean + half
-    return Change(mean, low, high, "grows" if low > 0 else "shrinks" if high < 0 else "no clear change")
 
 
 def _chains(settings: FeedbackSettings, seed: int) -> list[Measured]:
@@ -228,91 +211,40 @@ def _chains(settings: FeedbackSettings, seed: int) -> list[Measured]:
     return chains
 
 
-@dataclass(frozen=True, eq=False)
-class _World:
-    """The data of one run, with items as document ids, and everything that does not change between rounds."""
-
-    settings: FeedbackSettings
-    seed: int
-
-    @cached_property
-    def data(self) -> Data:
-        data = self.settings.data
-        if data.source == "synthetic" and self.settings.worlds:
-            data = replace(data, synthetic=replace(data.synthetic, seed=data.synthetic.seed + self.seed))
-        return load_data(data)
-
-    @cached_property
-    def dataset(self) -> Dataset:
-        loaded = graded(self.data)
-        if len(loaded.test) == 0 or len(loaded.train) == 0:
-            raise DataError("the loop needs lists to train on and lists to test on")
-        return loaded
-
-    @cached_property
-    def items(self) -> dict[str, Int64]:
-        """Item of each document of each part, with the same numbers in all parts."""
-        lists = [getattr(self.dataset, part).lists for part in PARTS]
-        return dict(zip(PARTS, items_across(lists, seed=self.seed), strict=True))
-
-    @cached_property
-    def count(self) -> int:
-        return max(int(items.max(initial=-1)) for items in self.items.values()) + 1
-
-    @cached_property
-    def names(self) -> Any:
-        return np.arange(self.count).astype(np.str_)
-
-    @cached_property
-    def user(self) -> User:
-        user: User = choose(USERS, self.settings.user, path="user")
-        return user if isinstance(user, PopularityUser) else adapted(user, self.dataset.train, seed=self.seed)
-
-    @cached_property
-    def observation(self) -> Float64:
-        """Observation probability by position, by which exposure is measured."""
-        base = self.user if isinstance(self.user, PositionUser) else getattr(self.user, "base", PositionUser())
-        return np.asarray(base.observation(np.arange(1, self.settings.simulation.length + 1)))
-
-    def part(self, name: str, column: Float64 | None) -> JudgedLists:
-        """Return a part with items as document ids and, as a last feature, a value of each item."""
-        judged: JudgedLists = getattr(self.dataset, name)
-        lists, items = judged.lists, self.items[name]
-        features = lists.features
-        if column is not None:
-            features = np.concatenate([features, column[items, None].astype(np.float32)], axis=1)
-        ids = self.names[items] if self.count else None
-        return JudgedLists(Lists(features, lists.offsets, lists.query_ids, ids), judged.grades)
-
-
-@dataclass(eq=False)
 class _Loop:
-    """State of a chain between two rounds.
+    """One chain between two rounds.
 
     Attributes:
-        settings: Settings of the loop.
+        items: Item of each document of each part, with the same numbers in all parts.
+        observation: Observation probability by position, by which exposure is measured.
         clicks: Clicks of each item in all rounds.
         exposure: Exposure of each item in all rounds, as the method of each round estimates it.
         scores: Scores by part that order the next round.
         rounds: Measurements so far.
     """
 
-    settings: FeedbackSettings
-    seed: int
-    world: _World = field(init=False)
-    clicks: Float64 = field(init=False)
-    exposure: Float64 = field(init=False)
-    scores: dict[str, Float64] = field(init=False)
-    evaluation: Evaluation = field(init=False)
-    rounds: list[dict[str, float]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.world = _World(self.settings, self.seed)
-        first = self.seed == self.settings.seed
-        self.settings = with_categories(self.settings, self.world.data.encoding, warn=first)
-        self.clicks, self.exposure = np.zeros(self.world.count), np.zeros(self.world.count)
-        initial = self.settings.simulation.initial.fit(self.world.dataset.train, seed=self.seed)
-        self.scores = {part: initial(getattr(self.world.dataset, part).lists.features) for part in PARTS}
+    def __init__(self, settings: FeedbackSettings, seed: int) -> None:
+        source = settings.data
+        if source.source == "synthetic" and settings.worlds:
+            source = replace(source, synthetic=replace(source.synthetic, seed=source.synthetic.seed + seed))
+        data = load_data(source)
+        self.dataset = graded(data)
+        if len(self.dataset.test) == 0 or len(self.dataset.train) == 0:
+            raise DataError("the loop needs lists to train on and lists to test on")
+        self.settings = with_categories(settings, data.encoding, warn=seed == settings.seed)
+        self.seed = seed
+        items = items_across([getattr(self.dataset, part).lists for part in PARTS], seed=seed)
+        self.items: dict[str, Int64] = dict(zip(PARTS, items, strict=True))
+        count = max(int(each.max(initial=-1)) for each in items) + 1
+        self.names = np.arange(count).astype(np.str_)
+        user: User = choose(USERS, settings.user, path="user")
+        self.user = user if isinstance(user, PopularityUser) else adapted(user, self.dataset.train, seed=seed)
+        base = self.user if isinstance(self.user, PositionUser) else getattr(self.user, "base", PositionUser())
+        self.observation = np.asarray(base.observation(np.arange(1, settings.simulation.length + 1)))
+        self.clicks, self.exposure = np.zeros(count), np.zeros(count)
+        initial = settings.simulation.initial.fit(self.dataset.train, seed=seed)
+        self.scores = {part: initial(getattr(self.dataset, part).lists.features) for part in PARTS}
+        self.rounds: list[dict[str, float]] = []
         self._measure()
 
     def fork(self) -> _Loop:
@@ -323,10 +255,9 @@ class _Loop:
 
     def step(self, label: str, settings: FeedbackSettings) -> None:
         """Show lists, log clicks, train by this method, and measure the ranking that is shown next."""
-        world = self.world
         seeds = np.random.SeedSequence([self.seed, len(self.rounds)]).generate_state(3).tolist()
         column, cold = self._column(), not self.clicks.any()
-        parts = {part: world.part(part, column) for part in PARTS}
+        parts = {part: self._part(part, column) for part in PARTS}
         simulation = self._log(parts["train"], "train", seeds[0])
         merges = settings.simulation.merge != "none" and not make_method(settings, label).needs_patterns
         clicks = simulation.clicks.merge() if merges else simulation.clicks
@@ -336,7 +267,7 @@ class _Loop:
             held_out = held_out.merge() if merges else held_out
         fitted = train_method(
             settings,
-            Dataset(world.dataset.name, *parts.values()),
+            Dataset(self.dataset.name, *parts.values()),
             label,
             clicks=clicks,
             truth=simulation.observation,
@@ -350,25 +281,35 @@ class _Loop:
         self._remember(clicks, fitted)
         if not cold:  # a ranker that was trained before any click has learned nothing about the feature
             column = self._column()
-        self.scores = {part: self._boosted(part, fitted.model.score(world.part(part, column).lists)) for part in PARTS}
+        self.scores = {part: self._boosted(part, fitted.model.score(self._part(part, column).lists)) for part in PARTS}
         self._measure()
+
+    def _part(self, name: str, column: Float64 | None) -> JudgedLists:
+        """Return a part with items as document ids and, as a last feature, a value of each item."""
+        judged: JudgedLists = getattr(self.dataset, name)
+        lists, items = judged.lists, self.items[name]
+        features = lists.features
+        if column is not None:
+            features = np.concatenate([features, column[items, None].astype(np.float32)], axis=1)
+        ids = self.names[items] if len(self.names) else None
+        return JudgedLists(Lists(features, lists.offsets, lists.query_ids, ids), judged.grades)
 
     def _log(self, judged: JudgedLists, part: str, seed: int) -> Simulation:
         """Simulate clicks on a part, merged only as far as every method of the settings allows."""
-        settings, made = self.settings, simulation_settings(self.settings, self.world.dataset)
+        settings, made = self.settings, simulation_settings(self.settings, self.dataset)
         if settings.exploration > 0:
             shuffle = Intervention(kind="shuffle", share=settings.exploration, depth=made.length)
             made = replace(made, intervention=shuffle)
-        user = self.world.user
+        user = self.user
         if isinstance(user, PopularityUser):
-            user = user.after(self.world.names, self.clicks)
+            user = user.after(self.names, self.clicks)
         scores = self.scores[part]
         return simulate(judged, user, sessions=settings.sessions, seed=seed, settings=made, scores=scores)
 
     def _remember(self, log: Clicks, fitted: Fitted) -> None:
         """Add a log to the past of the items; the method that was trained on it estimates the exposure."""
         exposure = log.list_impressions if fitted.learner is None else fitted.learner.exposure(log)
-        items, size = self.world.items["train"][log.rows], self.world.count
+        items, size = self.items["train"][log.rows], len(self.names)
         self.clicks = self.clicks + np.bincount(items, weights=log.clicks, minlength=size)
         self.exposure = self.exposure + np.bincount(items, weights=exposure, minlength=size)
 
@@ -389,19 +330,18 @@ class _Loop:
         boost = self.settings.boost
         if boost == 0:
             return scores
-        lists, popularity = getattr(self.world.dataset, part).lists, percentiles(self.clicks)
-        return _standard(lists, scores) + boost * _standard(lists, popularity[self.world.items[part]])
+        lists, popularity = getattr(self.dataset, part).lists, percentiles(self.clicks)
+        return _standard(lists, scores) + boost * _standard(lists, popularity[self.items[part]])
 
     def _measure(self) -> None:
         """Measure the ranking of the test part that is shown next."""
-        world, evaluation = self.world, self.settings.evaluation
-        judged, scores = world.dataset.test, self.scores["test"]
+        evaluation, judged, scores = self.settings.evaluation, self.dataset.test, self.scores["test"]
         self.evaluation = evaluate(judged, scores, evaluation.measures, empty=evaluation.empty)
         if self.settings.worlds:
             ids = np.char.add(f"{self.seed}/", self.evaluation.query_ids)
             self.evaluation = replace(self.evaluation, query_ids=ids)
-        exposure = position_exposure(judged.lists, scores, observation=world.observation)
-        found = concentration(judged, exposure, items=world.items["test"], popularity=percentiles(self.clicks))
+        exposure = position_exposure(judged.lists, scores, observation=self.observation)
+        found = concentration(judged, exposure, items=self.items["test"], popularity=percentiles(self.clicks))
         self.rounds.append({**self.evaluation.means, **asdict(found)})
 
 
@@ -442,7 +382,7 @@ def summary_of(results: FeedbackResults) -> str:
     parts = []
     for label, measured in results.methods.items():
         found = measured[BIAS]
-        parts.append(f"{label} {found.mean[results.fork]:.3f} to {found.mean[-1]:.3f} ({found.change.verdict})")
+        parts.append(f"{label} {found.mean[results.fork]:.3f} to {found.mean[-1]:.3f} ({found.verdict})")
     return (
         f"{done}\n\nPopularity bias, the correlation of exposure with past clicks given the grade, from round "
         f"{results.fork} to round {settings.rounds}: {'; '.join(parts)}."
@@ -450,16 +390,15 @@ def summary_of(results: FeedbackResults) -> str:
 
 
 def _notes(settings: FeedbackSettings) -> list[str]:
+    shown = "the ranker's own order"
+    if settings.boost:
+        shown = f"the ranker's scores plus {settings.boost:g} standard deviations of popularity"
     return [
-        "All measures are on the test part, ranked as the system would show it. Exposure is the users' observation by "
-        "position. Past clicks are those on the training lists so far, in the method's own chain.",
+        f"All measures are on the test part, in the order that the system shows: {shown}. Exposure is the users' "
+        "observation by position. Past clicks are those on the training lists so far, in the method's own chain.",
         "A ranker that knows relevance only in part also correlates with past clicks. Compare with `labels`, which was "
         "trained on the grades, not with 0.",
-        f"The system adds {settings.boost:g} standard deviations of popularity to the scores of every ranker."
-        if settings.boost
-        else "The system shows the ranker's own order.",
-        "Intervals are Student's t over runs, for changes within a run. Bands in figures are a standard error of the "
-        "mean over runs; most of it is how runs differ from each other, in every method alike.",
+        "Intervals are Student's t over runs, for changes within a run. Bands are a standard error of the mean.",
     ]
 
 

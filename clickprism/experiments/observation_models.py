@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from clickprism.types import Clicks, Float64
 
 if TYPE_CHECKING:
     from clickprism.debias.lbd import Choice
-
-CURVE: Final = "positions only"
 
 
 def independence_of(learner: object, clicks: Clicks) -> Independence | None:
@@ -86,19 +84,11 @@ def choice_text(choices: Sequence[Choice]) -> str:
     >>> choice_text([Choice(0, math.inf, math.nan, 60)])
     'observation depends on positions only (too few ranked lists with clicks, or positions, to choose by)'
     """
-    chosen = choices[0]
+    chosen, curve = choices[0], choices[0].penalty == math.inf
+    form = f"network of {chosen.hidden} units" if chosen.hidden else "linear"
+    what = "depends on positions only" if curve else f"depends on documents: {form}, penalty {chosen.penalty:g}"
     if math.isnan(chosen.likelihood):
-        return f"observation {_verb(chosen)} (too few ranked lists with clicks, or positions, to choose by)"
-    curve = chosen.penalty == math.inf
+        return f"observation {what} (too few ranked lists with clicks, or positions, to choose by)"
     others = [choice.likelihood for choice in choices[1:] if (choice.penalty < math.inf) == curve]
-    beside = f"; {'best with documents' if curve else CURVE} {max(others):.4f}" if others else ""
-    return f"observation {_verb(chosen)} (held-out log-likelihood {chosen.likelihood:.4f}{beside})"
-
-
-def _kind(choice: Choice) -> str:
-    how = f"network of {choice.hidden} units" if choice.hidden else "linear"
-    return CURVE if choice.penalty == math.inf else f"{how}, penalty {choice.penalty:g}"
-
-
-def _verb(choice: Choice) -> str:
-    return f"depends on {CURVE}" if choice.penalty == math.inf else f"depends on documents: {_kind(choice)}"
+    other = f"; {'best with documents' if curve else 'positions only'} {max(others):.4f}" if others else ""
+    return f"observation {what} (held-out log-likelihood {chosen.likelihood:.4f}{other})"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import Table, to_json
 from clickprism.evaluation import plots
-from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, as_text, compare
+from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, compare
 from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CEILING, FLOOR, INITIAL = "labels", "click", "initial"
+FORMATS: Final[Mapping[str, Callable[[Comparison], str]]] = {
+    "txt": str,
+    "md": as_markdown,
+    "tex": as_latex,
+    "html": as_html,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +52,10 @@ class Run:
         observation: Observation by position, relative to the first, as learned or given; None if there is none, and for
             methods that correct trust bias, whose curve is alpha.
         truth: The same of the simulated users.
-        steps: Epochs (or numbers of trees) at which validation was measured.
-        values: Values of the validation.
+        steps: Epochs (or numbers of trees) at which validation was measured, and `values` of the validation.
         best: Epoch (or number of trees) that was chosen.
         stopped: Why training ended.
-        seconds: Duration of the run in seconds.
+        seconds: Duration of the run.
         document_dependence: How `lbd` lets observation depend on documents; None for other methods.
         independence: Delta-CI over the log; None for a method that does not model relevance given observation.
     """
@@ -152,10 +157,8 @@ def compare_runs(
 def write_results(results: Results, out: Path, *, title: str, next_commands: Sequence[str] = ()) -> Path:
     """Write the tables, the figures, the settings and report.html; return the path of the report."""
     make_folder(out)
-    write_file(out / "table.txt", as_text(results.comparison))
-    write_file(out / "table.md", as_markdown(results.comparison))
-    write_file(out / "table.tex", as_latex(results.comparison))
-    write_file(out / "table.html", as_html(results.comparison))
+    for ending, rendered in FORMATS.items():
+        write_file(out / f"table.{ending}", rendered(results.comparison))
     models = results.observation_models()
     doubts = [f"{name}: {one.doubt}." for name, one in results.dependences.items() if one.doubt]
     return write_experiment(
@@ -200,22 +203,18 @@ def summary_of(results: Results) -> str:
         "against the true grades."
     ]
     if {CEILING, FLOOR} <= set(rows) and labels and results.comparison.baseline == FLOOR:
-        floor, ceiling = rows[FLOOR].mean, rows[CEILING].mean
-        if rows[CEILING].verdict == "better":
-            parts = [
-                f"{label} {rows[label].mean:.4f} ({(rows[label].mean - floor) / (ceiling - floor):.0%} of the way)"
-                for label in labels
-            ]
-            lines.append(
-                f"Raw clicks reach {measure} {floor:.4f} (the floor), the true labels {ceiling:.4f} (the ceiling). "
-                f"Between them: {', '.join(parts)}."
-            )
-        else:
-            means = ", ".join(f"{label} {rows[label].mean:.4f}" for label in labels)
-            lines.append(
-                f"Raw clicks reach {measure} {floor:.4f}, the true labels {ceiling:.4f}. The labels are not "
-                f"significantly better than the clicks here, so no share of the way is given. The others: {means}."
-            )
+        floor, ceiling, better = rows[FLOOR].mean, rows[CEILING].mean, rows[CEILING].verdict == "better"
+        parts = [f"{label} {rows[label].mean:.4f}" for label in labels]
+        if better:
+            shares = [(rows[label].mean - floor) / (ceiling - floor) for label in labels]
+            parts = [f"{part} ({share:.0%} of the way)" for part, share in zip(parts, shares, strict=True)]
+        first, second, between = ("", "", ". The labels are not significantly better than the clicks. The others")
+        if better:
+            first, second, between = " (the floor)", " (the ceiling)", ". Between them"
+        lines.append(
+            f"Raw clicks reach {measure} {floor:.4f}{first}, the true labels {ceiling:.4f}{second}{between}: "
+            f"{', '.join(parts)}."
+        )
     return "\n\n".join(lines)
 
 
@@ -235,7 +234,8 @@ def described(settings: ExperimentSettings) -> str:
 
 def figures(results: Results) -> dict[str, tuple[str, str]]:
     """Return the caption and SVG of each figure that the runs have data for, by file name."""
-    settings, looks, truth = results.settings, _looks(results), results.observation["truth"]
+    settings, truth = results.settings, results.observation["truth"]
+    looks = plots.looks_of([*settings.methods, INITIAL])
     trees = settings.ranker["name"] == "lambdamart"
     drawn: dict[str, tuple[str, Figure]] = {}
     learned = {
@@ -244,10 +244,7 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
         if label != "truth" and not np.allclose(curve, truth[: len(curve)], atol=1e-3)  # not the truth that was given
     }
     if learned:
-        runs = {
-            label: [run.observation for run in results.of(label) if run.observation is not None] for label in learned
-        }
-        bands = {label: _range(several) for label, several in runs.items() if len(several) > 1}
+        bands = {label: band for label in learned if (band := _range(results.of(label)))}
         chosen = "; ".join(f"{label} {', '.join(str(run.best) for run in results.of(label))}" for label in learned)
         epochs = "" if trees else f", at the best epoch of at most {settings.fit.epochs} ({chosen})"
         caption = f"Observation by position, true and estimated{epochs}{'; bands over runs' if bands else ''}"
@@ -267,10 +264,6 @@ def figures(results: Results) -> dict[str, tuple[str, str]]:
         plots.method_dots(results.comparison, looks=looks),
     )
     return as_svg(drawn)
-
-
-def _looks(results: Results) -> dict[str, plots.Look]:
-    return plots.looks_of([*results.settings.methods, INITIAL])
 
 
 def as_svg(drawn: Mapping[str, tuple[str, Figure]]) -> dict[str, tuple[str, str]]:
@@ -295,7 +288,10 @@ def _note(results: Results, label: str) -> str:
     return f"{label}: {what}{truth} Best: {', '.join(ends)}."
 
 
-def _range(curves: Sequence[Float64]) -> tuple[Float64, Float64]:
-    """Return the lowest and the highest value at each position, up to the end of the shortest curve."""
+def _range(runs: Sequence[Run]) -> tuple[Float64, Float64] | None:
+    """Return the lowest and the highest observation at each position, up to the end of the shortest curve."""
+    curves = [run.observation for run in runs if run.observation is not None]
+    if len(curves) < 2:
+        return None
     several = np.array([curve[: min(map(len, curves))] for curve in curves])
     return several.min(axis=0), several.max(axis=0)

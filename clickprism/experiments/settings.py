@@ -17,7 +17,7 @@ from clickprism.debias import METHODS
 from clickprism.errors import SettingError
 from clickprism.evaluation.measures import Empty, Measure
 from clickprism.rankers import RANKERS
-from clickprism.settings import build, choose, plain, read_toml, read_values, suggest
+from clickprism.settings import build, check_fields, choose, plain, read_toml, read_values, suggest
 from clickprism.simulation.clicks import SimulationSettings
 from clickprism.training.settings import TrainingSettings
 
@@ -136,14 +136,10 @@ class ExperimentSettings:
         for name, default in self.defaults.items():
             object.__setattr__(self, name, {"name": default, **read_values(getattr(self, name))})
         object.__setattr__(self, "methods", read_values(self.methods))
-        for name, least in (("sessions", 1), ("seed", 0), ("runs", 1)):
-            if getattr(self, name) < least:
-                raise SettingError(name, getattr(self, name), f"be at least {least}")
+        check_fields(self, sessions=(1, None), seed=(0, None), runs=(1, None))
         for label in self.methods:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", label) or label == "initial":
-                must = (
-                    "consist of letters, digits, dots, dashes and underscores, as it names a folder, and not 'initial'"
-                )
+                must = "consist of letters, digits, dots, dashes and underscores, as it names a folder, not 'initial'"
                 raise SettingError("methods", label, must)
         if getattr(self.fit, "seed", 0):
             raise SettingError("fit.seed", getattr(self.fit, "seed", 0), "not be given in an experiment; set `seed`")
@@ -198,14 +194,7 @@ class FeedbackSettings(ExperimentSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rounds < 1:
-            raise SettingError("rounds", self.rounds, "be at least 1")
-        if not 0 <= self.warm < self.rounds:
-            raise SettingError("warm", self.warm, f"be from 0 to {self.rounds - 1}, below rounds")
-        if not 0 <= self.boost < float("inf"):
-            raise SettingError("boost", self.boost, "be 0 or more")
-        if not 0 <= self.exploration <= 1:
-            raise SettingError("exploration", self.exploration, "be from 0 to 1")
+        check_fields(self, rounds=(1, None), warm=(0, self.rounds - 1), boost=(0, 1e9), exploration=(0, 1))
 
 
 def read_settings(file: Path) -> ExperimentSettings:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from clickprism._util.files import make_folder, sha256, write_file
-from clickprism._util.tables import Table, to_json
+from clickprism._util.tables import Table, by_position, to_json
 from clickprism.click_models import USERS
 from clickprism.click_models.trust import TrustUser
 from clickprism.data.clicks import load_clicks, load_log
@@ -95,14 +95,9 @@ class Trained:
         rows += [] if self.independence is None else [["independence", independence_text(self.independence)]]
         tables = [Table(f"{self.method}, {self.ranker}, seed {self.seed}", ["", ""], rows)]
         if self.observation is not None:
-            truth: list[float | None] = [None] * len(self.observation)
-            if self.truth is not None:
-                truth = self.truth.tolist()
-            curve = [
-                [str(position), f"{used:.4f}", "-" if true is None else f"{true:.4f}"]
-                for position, (used, true) in enumerate(zip(self.observation, truth, strict=False), start=1)
-            ]
-            tables.append(Table("Observation relative to position 1", ["position", "used", "truth"], curve))
+            truth = [None] * len(self.observation) if self.truth is None else self.truth
+            curves = {"used": self.observation, "truth": truth}
+            tables.append(by_position("Observation relative to position 1", curves))
         return tables
 
 
@@ -168,17 +163,15 @@ def train_ranker(
     )
     truth = true_curve(fitted.model.method, log.observation, trust)
     if first:
-        fitted.model.with_normaliser(data.normaliser).save(out / MODEL)
-        if data.encoding is not None:
-            data.encoding.save(out / ENCODING)
-        record_run(
+        save_run(
+            fitted,
             settings,
             data,
             out,
             label=method,
             seed=settings.seed,
             metrics={f"validation {settings.evaluation.validation}": fitted.best_value},
-            observation=fitted.observation,
+            curve=fitted.observation,
             truth=truth,
             clicks=None if clicks is None else f"of the file {clicks.name}",
         )
@@ -386,7 +379,8 @@ class RunRecord:
             raise DataError(f"is not the record of a run ({error})", file=folder / RUN) from None
 
 
-def record_run(
+def save_run(
+    fitted: Fitted,
     settings: ExperimentSettings,
     data: Data,
     folder: Path,
@@ -394,11 +388,14 @@ def record_run(
     label: str,
     seed: int,
     metrics: Mapping[str, float | None],
-    observation: Float64 | None,
+    curve: Float64 | None,
     truth: Float64 | None,
     clicks: str | None = None,
 ) -> None:
-    """Write run.json; `clicks` says where they come from if the settings do not."""
+    """Write the model, the encoding of a table, and run.json; `clicks` says where they come from if `data` does not."""
+    fitted.model.with_normaliser(data.normaliser).save(folder / MODEL)
+    if data.encoding is not None:
+        data.encoding.save(folder / ENCODING)
     lists = data.dataset.train.lists
     about = {
         "name": data_name(settings.data, folders=False),
@@ -407,16 +404,10 @@ def record_run(
         "documents": lists.documents,
         "clicks": clicks or ("of real users" if data.log is not None else f"simulated: {settings.user['name']}"),
     }
-    record = RunRecord(
-        label,
-        seed,
-        about,
-        {name: float(value) for name, value in metrics.items() if value is not None and np.isfinite(value)},
-        () if observation is None else tuple(np.asarray(observation, np.float64).tolist()),
-        () if truth is None else tuple(np.asarray(truth, np.float64).tolist()),
-        () if data.log is None else data.log.names,
-    )
-    write_file(folder / RUN, to_json(record) + "\n")
+    observation, true = (() if each is None else tuple(map(float, each)) for each in (curve, truth))
+    known = {name: float(value) for name, value in metrics.items() if value is not None and np.isfinite(value)}
+    names = () if data.log is None else data.log.names
+    write_file(folder / RUN, to_json(RunRecord(label, seed, about, known, observation, true, names)) + "\n")
 
 
 def fingerprint(lists: Lists) -> str:

@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Final, Literal, final, get_args
+from typing import ClassVar, Final, Literal, final
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 
-Form = Literal["residual", "paper"]
-Norm = Literal["layer", "batch"]
 MOST_CODES: Final = 2**24  # whole numbers up to here are exact in float32
 MOST_TOKENS: Final = 64
 CHUNK: Final = 256
@@ -36,25 +35,25 @@ class Attention:
     "paper":    omega_i = sigmoid(W_q mean over heads of u_i + b_q)
                 p = 1/N sum_i w tanh(W_p omega_i + b_p)
 
-    The paper's pooling weighs all features alike, so that which feature said what is lost; the default has weights w_i
-    for each, and ways around the attention for the tokens and for the features themselves. docs/attention.md has
-    what each change gave, and the cost.
+    The paper's pooling weights all features alike, which loses the information which feature contributed what; the
+    default has weights w_i for each feature, and connections around the attention for the tokens and for the features
+    themselves. docs/attention.md has the effect of each change, and the cost.
 
     Attributes:
-        form: "residual", with ways around the attention and weights for each feature, or "paper", the equations as they
-            stand there.
+        form: "residual", with connections around the attention and weights for each feature, or "paper", the printed
+            equations.
         heads: H; each adds about half of the cost of a step.
-        width: of a token; the heads of "residual" share it, those of "paper" have it each.
-        units: of the small network that each continuous feature has.
-        temperature: of the softmax; None for the square root of a head's width.
-        pooled: the width of p; None for 64, and for the 1 of the paper's text in its form.
-        hidden: units of the hidden layers on top.
+        width: Width of a token; the heads of "residual" share it, those of "paper" have it each.
+        units: Hidden units of the small network of each continuous feature.
+        temperature: Of the softmax; None for the square root of a head's width.
+        pooled: Width of p; None for 64, and for the 1 of the paper's text in its form.
+        hidden: Units of the hidden layers on top.
         norm: Normalisation before each layer on top: "layer", or "batch" as in the paper's appendix B.3.
         context: Number of tokens beside those of the features, for inputs that a method adds, such as the position; a
             method that has such inputs sets it. Only for the form "paper".
-        tokens: at most so many: neighbouring features share one where there are more; None for 64.
-        categorical: the columns that hold codes, whole numbers from 0 on; all others are continuous.
-        categories: how many codes each of these has; other values of the column count as one unknown code.
+        tokens: Largest number of tokens: with more features, neighbouring ones share a token; None for 64.
+        categorical: The columns that hold codes, whole numbers from 0 on; all others are continuous.
+        categories: Number of codes of each of these; other values of the column count as one unknown code.
 
     >>> network = Attention(categorical=(1,), categories=(3,)).build(4)
     >>> network(torch.tensor([[0.5, 2.0, -1.0, 0.1], [0.5, 99.0, -1.0, 0.1]])).shape
@@ -62,44 +61,35 @@ class Attention:
     """
 
     name: ClassVar[str] = "attention"
-    form: Form = "residual"
+    form: Literal["residual", "paper"] = "residual"
     heads: int = 1
     width: int = 16
     units: int = 8
     temperature: float | None = None
     pooled: int | None = None
     hidden: tuple[int, ...] = (32,)
-    norm: Norm = "layer"
+    norm: Literal["layer", "batch"] = "layer"
     context: int = 0
     tokens: int | None = None
     categorical: tuple[int, ...] = ()
     categories: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for field, known in (("form", Form), ("norm", Norm)):
-            if getattr(self, field) not in get_args(known):
-                raise SettingError(field, getattr(self, field), f"be one of {', '.join(get_args(known))}")
+        counts = ("heads", "width", "units", "pooled", "tokens", "hidden")
+        check_fields(self, **dict.fromkeys(counts, "[1, inf)"), temperature="(0, inf)", categories=f"[1, {MOST_CODES}]")
         if self.context < 0 or (self.context and self.form != "paper"):
             raise SettingError("context", self.context, "be 0, or above it in the form paper")
-        for field in ("heads", "width", "units", "pooled", "tokens"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise SettingError(field, value, "be at least 1")
         if self.form == "residual" and self.width % self.heads:
             raise SettingError("width", self.width, f"be a multiple of the {self.heads} heads")
-        if self.temperature is not None and not 0 < self.temperature < math.inf:
-            raise SettingError("temperature", self.temperature, "be above 0")
-        if not self.hidden or min(self.hidden) < 1:
-            raise SettingError("hidden", self.hidden, "name at least one layer, each with at least one unit")
+        if not self.hidden:
+            raise SettingError("hidden", self.hidden, "name at least one layer")
         if len(set(self.categorical)) < len(self.categorical) or min(self.categorical, default=0) < 0:
             raise SettingError("categorical", self.categorical, "name columns from 0 on, each once")
         if len(self.categories) != len(self.categorical):
             raise SettingError("categories", self.categories, f"have a size for each of {self.categorical}")
-        if not all(1 <= size <= MOST_CODES for size in self.categories):
-            raise SettingError("categories", self.categories, f"be sizes from 1 to {MOST_CODES}")
 
     def build(self, features: int) -> nn.Module:
-        """A new network that maps [..., features] to scores [...]."""
+        """Return a new network that maps [..., features] to scores [...]."""
         if features < 1:
             raise SettingError("features", features, "be at least 1: attention compares features")
         if max(self.categorical, default=0) >= features:
@@ -130,16 +120,16 @@ class AttentionNetwork(nn.Module):
         return scores
 
     def trunk(self) -> nn.Sequential:
-        """All before the last layer: [..., features] to [..., width]."""
+        """Return all layers but the last: [..., features] to [..., width]."""
         return nn.Sequential(self.body, *list(self.layers)[:-1])
 
     def last(self) -> nn.Linear:
-        """The last layer: [..., width] to [..., 1]."""
+        """Return the last layer: [..., width] to [..., 1]."""
         layer: nn.Linear = self.layers[-1]  # type: ignore[assignment]
         return layer
 
     def anew(self, outputs: int) -> nn.Sequential:
-        """A network of this shape with weights of its own and so many outputs, from torch's generator."""
+        """Return a network of this shape with new weights, from torch's generator, and so many outputs."""
         body = AttentionBody(self.settings, self.features)
         return nn.Sequential(body, *_head(self.settings, body.pooled, outputs))
 
@@ -185,7 +175,7 @@ class AttentionBody(nn.Module):
             self.around = nn.Linear(numbers, self.pooled, bias=False) if numbers else None
 
     def forward(self, features: torch.Tensor, context: torch.Tensor | None = None) -> torch.Tensor:
-        """[..., features] to p, [..., pooled]; in parts that fit into a processor's cache.
+        """Return p, [..., features] to [..., pooled]; in parts that fit into a processor's cache.
 
         `context`, [..., any number of tokens, width], replaces the tokens beside those of the features.
         """
@@ -202,10 +192,7 @@ class AttentionBody(nn.Module):
         return pooled.reshape(*features.shape[:-1], self.pooled)
 
     def attention(self, features: torch.Tensor) -> torch.Tensor:
-        """Alpha of Eq. 9, [documents, features] to [documents, heads, tokens, tokens]; rows sum to 1.
-
-        The tokens of the features only: what a method adds beside them has no column of its own.
-        """
+        """Return alpha of Eq. 9 over the tokens of the features, [documents, heads, tokens, tokens]; rows sum to 1."""
         queries, keys, _ = self._heads(self.tokens(features))
         return torch.softmax(queries @ keys.transpose(-1, -2) * self._scale(), -1)
 
@@ -213,7 +200,7 @@ class AttentionBody(nn.Module):
         return 1 / (self.settings.temperature or math.sqrt(self._head_width))
 
     def _heads(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens times W_T, W_S and W_C of all heads, [documents, heads, tokens, width of a head] each."""
+        """Return tokens times W_T, W_S and W_C of all heads, [documents, heads, tokens, width of a head] each."""
         shape = (*tokens.shape[:2], 3, self.settings.heads, self._head_width)
         projected = self.project(tokens.flatten(0, 1)).reshape(shape)
         queries, keys, values = projected.permute(2, 0, 3, 1, 4).unbind(0)
@@ -241,7 +228,7 @@ class AttentionBody(nn.Module):
 
 
 def grouped(columns: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """The columns in groups of `size`, in order; the last one may be smaller.
+    """Return the columns in groups of `size`, in order; the last one may be smaller.
 
     >>> grouped([0, 1, 3, 4, 6], 2)
     [(0, 1), (3, 4), (6,)]
@@ -250,7 +237,7 @@ def grouped(columns: Sequence[int], size: int) -> list[tuple[int, ...]]:
 
 
 def sharing(numbers: int, codes: int, tokens: int) -> int:
-    """How many features share a token: the fewest with which both kinds fit into so many tokens.
+    """Return how many features share a token: the fewest with which both kinds fit into so many tokens.
 
     >>> sharing(700, 0, 64), sharing(127, 1, 64), sharing(63, 1, 64)
     (11, 3, 1)
@@ -267,10 +254,10 @@ def sharing(numbers: int, codes: int, tokens: int) -> int:
 class Tokens(nn.Module):
     """[documents, features] to [documents, tokens, width].
 
-    A continuous feature goes through a small network of its own, e_n(x) = M_n elu(s_n x_n + b_n); a categorical one
-    through a table, e_n(x) = E_n[x_n], with one more row for every code that it does not know. A token is the sum of
-    its features' vectors and a vector of its own: with a feature a token, the x_n of InfoRank's Eq. 8. Where there are
-    more features than tokens, as many neighbours as needed share one; continuous and categorical ones never do.
+    A continuous feature has a small network of its own, e_n(x) = M_n elu(s_n x_n + b_n); a categorical one a table,
+    e_n(x) = E_n[x_n], with one more row for unknown codes. A token is the sum of its features' vectors and a vector of
+    its own: with one feature for each token, the x_n of InfoRank's Eq. 8. With more features than tokens, neighbours
+    share one; continuous and categorical features never share.
 
     Attributes:
         groups: the columns of each token.
@@ -293,7 +280,7 @@ class Tokens(nn.Module):
         self.table = nn.Parameter(torch.randn(sum(self._sizes) + len(self._sizes), width) / math.sqrt(size))
 
     def continuous(self, features: torch.Tensor) -> torch.Tensor:
-        """The columns that are numbers, [documents, features] to [documents, fewer features]."""
+        """Return the columns that are numbers, [documents, features] to [documents, fewer features]."""
         return features[:, self._continuous] if self._codes else features
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
@@ -309,7 +296,7 @@ class Tokens(nn.Module):
         return found[0].contiguous() if len(found) == 1 else torch.cat(found, 1)
 
     def _by_token(self, values: torch.Tensor) -> torch.Tensor:
-        """[documents, features, n] to [documents, tokens, features of a token, n], zeros where the last has fewer."""
+        """[documents, features, n] to [documents, tokens, features of a token, n], padded with zeros."""
         documents, features, width = values.shape
         tokens = math.ceil(features / self._size)
         missing = tokens * self._size - features
@@ -317,7 +304,7 @@ class Tokens(nn.Module):
         return padded.reshape(documents, tokens, self._size, width)
 
     def _rows(self, codes: torch.Tensor) -> torch.Tensor:
-        """The rows of the table; what is no code of its column gets the column's last one, [documents, columns]."""
+        """Return the rows of the table; an unknown code has the last row of its column, [documents, columns]."""
         sizes = torch.tensor(self._sizes, device=codes.device)
         known = (codes >= 0) & (codes < sizes) & (codes == codes.floor())
         starts = torch.cumsum(sizes + 1, 0) - sizes - 1
@@ -361,7 +348,7 @@ def _head(settings: Attention, pooled: int, outputs: int) -> nn.Sequential:
 
 
 def attention_map(network: nn.Module, features: torch.Tensor) -> torch.Tensor:
-    """How much each feature looks at each other, on average over documents and heads, [features, features].
+    """Return the attention of each feature to each other, averaged over documents and heads, [features, features].
 
     The weight of a token is shared evenly by its features; rows sum to 1.
     """

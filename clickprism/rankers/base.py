@@ -11,49 +11,45 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Chained(Protocol):
-    """A network that is a chain of layers with a linear one at the end: what a second tower can be built like."""
-
-    def chain(self) -> nn.Sequential:
-        """Its layers, with its own weights: [..., features] to [..., 1]."""
-        ...
-
-    def anew(self, outputs: int) -> nn.Sequential:
-        """A chain of the same shape with new weights: [..., features] to [..., outputs]."""
-        ...
-
-
-@runtime_checkable
 class Towered(Protocol):
-    """A network with a linear layer at the end: what a method can give other outputs, or build a second tower like.
+    """A network with a linear layer at the end, to which a method can add outputs or a second tower.
 
     Attributes:
-        width: what the last layer takes.
+        width: Number of inputs of the last layer.
     """
 
     width: int
 
     def trunk(self) -> nn.Sequential:
-        """All before the last layer, with its own weights: [..., features] to [..., width]."""
+        """Return all layers but the last, with its own weights: [..., features] to [..., width]."""
         ...
 
     def last(self) -> nn.Linear:
-        """The last layer, with its own weights: [..., width] to [..., 1]."""
+        """Return the last layer, with its own weights: [..., width] to [..., 1]."""
         ...
 
     def anew(self, outputs: int) -> nn.Sequential:
-        """A network of this shape with new weights, a linear layer at its end: [..., features] to [..., outputs]."""
+        """Return a network of this shape with new weights, linear at its end: [..., features] to [..., outputs]."""
+        ...
+
+
+@runtime_checkable
+class Chained(Towered, Protocol):
+    """A network that is a chain of layers."""
+
+    def chain(self) -> nn.Sequential:
+        """Return its layers, with its own weights: [..., features] to [..., 1]."""
         ...
 
 
 @runtime_checkable
 class NetworkRanker(Protocol):
-    """Settings of a ranker that learns by gradients: a frozen dataclass that is final."""
+    """Settings of a ranker that learns by gradients: a final, frozen dataclass."""
 
     name: ClassVar[str]
 
     def build(self, features: int) -> nn.Module:
-        """A new network that maps [..., features] to scores [...], initialised from torch's generator."""
+        """Return a new network that maps [..., features] to scores [...], initialised from torch's generator."""
         ...
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final, final
 
@@ -16,7 +15,7 @@ from clickprism.data.bm25 import BM25
 from clickprism.data.texts import Texts
 from clickprism.errors import DataError, SettingError
 from clickprism.rankers.language_model import CrossEncoder, encoder_of, load_language_model
-from clickprism.rankers.prior import Prior, Similarity
+from clickprism.rankers.prior import Prior, Similarity, mean_state
 from clickprism.rankers.text_tokens import (
     DOCUMENT,
     QUERY,
@@ -28,7 +27,7 @@ from clickprism.rankers.text_tokens import (
     pair_up,
     tokenise,
 )
-from clickprism.types import Float32, Float64, Int64
+from clickprism.types import Float64, Int64
 
 BUDGET: Final = 2048  # tokens at a time: few enough that pairs of a batch are of like length
 
@@ -39,12 +38,14 @@ def build_network(
     """Return a network with the weights of the language model and a head of zeros.
 
     Args:
-        settings: of the language model.
-        corpus: the documents over which BM25 counts words; needed with `prior` only.
-        known: the prior of a network of the same model and corpus, which remembers the texts it has read.
+        settings: Of the language model.
+        corpus: The documents over which BM25 counts words; needed with `prior` only.
+        known: The prior of a network of the same model and corpus, which remembers the texts it has encoded.
     """
     encoder, tokenizer, padding = load_language_model(settings.model)
-    _check_room(settings, encoder)
+    room = int(getattr(encoder.config, "max_position_embeddings", settings.tokens))
+    if settings.tokens > room:
+        raise SettingError("tokens", settings.tokens, f"be at most {room}, which the language model reads")
     if not settings.prior:
         return CrossEncoderNetwork(settings, encoder, tokenizer, padding)
     if known is not None:
@@ -59,8 +60,8 @@ def build_network(
 class CrossEncoderNetwork(nn.Module):
     """Log odds of pairs [pairs] from a batch of tokens; `score_pairs` takes texts.
 
-    `residual` says whether the language model has a say: where w is 0, pairs are scored by the prior alone, and the
-    language model reads each text once rather than each pair.
+    If w is 0 (`residual` is false), the prior alone scores pairs, and the language model encodes each text once instead
+    of each pair.
     """
 
     def __init__(
@@ -80,19 +81,19 @@ class CrossEncoderNetwork(nn.Module):
     def forward(
         self, tokens: torch.Tensor, types: torch.Tensor, kinds: torch.Tensor, prior: torch.Tensor
     ) -> torch.Tensor:
-        """Log odds w . h + u . s + b of each pair, [pairs].
+        """Return the log odds w . h + u . s + b of each pair, [pairs].
 
         Args:
-            tokens: of `assemble`, [pairs, longest].
-            types: of the tokens, likewise.
-            kinds: what each token is of, likewise.
-            prior: the scores s as `Prior.scores` gives them, [pairs, scores]; [pairs, 0] without a prior.
+            tokens: From `assemble`, [pairs, longest].
+            types: Type of each token, [pairs, longest].
+            kinds: Whether a token is of the query or the document, [pairs, longest].
+            prior: The scores s of `Prior.scores`, [pairs, scores]; [pairs, 0] without a prior.
         """
         odds: torch.Tensor = self.head(self.pooled(tokens, types, kinds)).squeeze(-1) + prior @ self.slopes
         return odds
 
     def pooled(self, tokens: torch.Tensor, types: torch.Tensor, kinds: torch.Tensor) -> torch.Tensor:
-        """The representation h of each pair, [pairs, width]."""
+        """Return the representation h of each pair, [pairs, width]; h_cls if the pooling is the paper's."""
         given = {"token_type_ids": types} if self.settings.pooling != "match" and self._typed else {}
         states: torch.Tensor = self.encoder(
             input_ids=tokens, attention_mask=(kinds >= 0).long(), **given
@@ -100,13 +101,13 @@ class CrossEncoderNetwork(nn.Module):
         if self.settings.pooling == "cls":
             return states[:, 0]
         if self.settings.pooling == "mean":
-            return _mean(states, kinds >= 0)
-        query, document = (_mean(states, kinds == kind) for kind in (QUERY, DOCUMENT))
+            return mean_state(states, kinds >= 0)
+        query, document = (mean_state(states, kinds == kind) for kind in (QUERY, DOCUMENT))
         return self.width * nn.functional.normalize(query, dim=-1) * nn.functional.normalize(document, dim=-1)
 
     @property
     def residual(self) -> bool:
-        """Whether the log odds depend on h at all."""
+        """Return whether the log odds depend on h at all."""
         return bool(self.head.weight.any())
 
     @property
@@ -114,19 +115,19 @@ class CrossEncoderNetwork(nn.Module):
         return getattr(self.encoder.config, "type_vocab_size", 0) > 1
 
     def batch(self, pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Pairs as the tensors that the network takes."""
+        """Return pairs as the tensors that the network takes."""
         tokens, types, kinds = (torch.from_numpy(each) for each in assemble(pairs))
         return tokens, types, kinds, torch.from_numpy(pairs.prior)
 
     def pairs(self, queries: Sequence[str], documents: Sequence[str]) -> Pairs:
-        """The tokens of pairs of texts; a text that stands several times is cut into tokens once."""
+        """Return the tokens of pairs of texts; repeated texts are tokenised once."""
         if len(queries) != len(documents):
             raise DataError(f"{len(queries)} queries but {len(documents)} documents")
         (names, rows), (others, other_rows) = distinct_texts(queries), distinct_texts(documents)
         return self.pairs_of_rows(names, others, rows, other_rows)
 
     def pairs_of_rows(self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64) -> Pairs:
-        """The tokens of pairs, by the rows of their texts."""
+        """Return the tokens of pairs, by the rows of their texts."""
         settings = self.settings
         known = None if self.prior is None else self.prior.scores(queries, documents, rows, others)
         return pair_up(
@@ -141,50 +142,41 @@ class CrossEncoderNetwork(nn.Module):
         )
 
     def score_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> Float64:
-        """The probability of a click in the first slot, [pairs], in (0, 1)."""
+        """Return the probability of a click in the first slot, [pairs], in (0, 1)."""
         return probabilities(self.odds(self.pairs(queries, documents)))
 
-    def represent(self, queries: Sequence[str], documents: Sequence[str]) -> Float32:
-        """The representation h of each pair, [pairs, width]: h_cls where the pooling is the paper's."""
-        return self.represent_pairs(self.pairs(queries, documents))
-
     def odds(self, pairs: Pairs, *, budget: int = BUDGET) -> Float64:
-        """Log odds of pairs, in batches of like length, [pairs]."""
+        """Return the log odds of pairs, in batches of similar length, [pairs]."""
         if not self.residual:
             return self.prior_odds(pairs)
         odds = np.empty(len(pairs), dtype=np.float64)
-        with _scoring(self):
+        training = self.training
+        self.eval()
+        with torch.inference_mode():
             for rows in by_length(pairs.lengths, budget=budget):
                 odds[rows] = self(*self.batch(pairs.take(rows))).double().numpy()
+        self.train(training)
         return odds
 
     def prior_odds(self, pairs: Pairs) -> Float64:
-        """U . s + b, what the prior alone says, [pairs]."""
+        """Return u . s + b, the log odds of the prior alone, [pairs]."""
         with torch.inference_mode():
             odds = torch.from_numpy(pairs.prior).double() @ self.slopes.double() + self.head.bias.double()
             return np.asarray(odds.numpy(), dtype=np.float64)
 
-    def represent_pairs(self, pairs: Pairs, *, budget: int = BUDGET) -> Float32:
-        """The representation of pairs, in batches of like length, [pairs, width]."""
-        states = np.empty((len(pairs), self.width), dtype=np.float32)
-        with _scoring(self):
-            for rows in by_length(pairs.lengths, budget=budget):
-                states[rows] = self.pooled(*self.batch(pairs.take(rows))[:3]).float().numpy()
-        return states
-
     def layers(self) -> nn.ModuleList:
-        """The layers of the language model, lowest first."""
+        """Return the layers of the language model, lowest first."""
         wanted = self.encoder.config.num_hidden_layers  # type: ignore[union-attr]
         for module in self.encoder.modules():
             if isinstance(module, nn.ModuleList) and len(module) == wanted:
                 return module
         raise DataError(
-            "the layers of the language model cannot be told apart",
+            "the layers of the language model are not known",
             remedy="Freeze none: frozen=0, frozen_embeddings=false",
         )
 
     def files(self) -> dict[str, bytes]:
-        """All that `of_files` needs to make the network again: weights, the model's config, the tokenizer."""
+        """Return what `of_files` needs: weights, the model's config, the tokenizer, the prior."""
         from safetensors.torch import save
 
         tensors = {key: value.detach().contiguous().clone() for key, value in self.state_dict().items()}
@@ -203,7 +195,7 @@ class CrossEncoderNetwork(nn.Module):
 
     @classmethod
     def of_files(cls, settings: CrossEncoder, files: dict[str, bytes]) -> CrossEncoderNetwork:
-        """The network that `files` came from; nothing in them is run."""
+        """Return the network that `files` came from; no code in them is run."""
         from safetensors.torch import load
         from tokenizers import Tokenizer
 
@@ -229,28 +221,8 @@ class CrossEncoderNetwork(nn.Module):
 
 
 def probabilities(odds: Float64) -> Float64:
-    """Log odds as probabilities that are never 0 or 1."""
+    """Return log odds as probabilities that are never 0 or 1."""
     from scipy.special import expit
 
     small = 1e-6
     return np.clip(expit(odds), small, 1 - small)
-
-
-def _check_room(settings: CrossEncoder, encoder: nn.Module) -> None:
-    room = int(getattr(encoder.config, "max_position_embeddings", settings.tokens))
-    if settings.tokens > room:
-        raise SettingError("tokens", settings.tokens, f"be at most {room}, which the language model reads")
-
-
-def _mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    weights = mask.unsqueeze(-1).to(states.dtype)
-    return (states * weights).sum(1) / weights.sum(1).clamp_min(1)
-
-
-@contextmanager
-def _scoring(network: nn.Module) -> Iterator[None]:
-    training = network.training
-    network.eval()
-    with torch.inference_mode():
-        yield
-    network.train(training)

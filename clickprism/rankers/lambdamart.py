@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, final
 import numpy as np
 
 from clickprism.errors import DataError, MissingExtraError, SettingError, TrainingError
+from clickprism.settings import check_fields
 from clickprism.types import Clicks, Float32, Float64, Int32, Int64
 
 Derivatives: TypeAlias = Callable[[Float64], tuple[Float64, Float64]]
@@ -31,30 +32,30 @@ class Objective(Protocol):
     """A loss of the scores of all rows, by its derivatives; it may learn an observation beside the trees."""
 
     def __call__(self, scores: Float64) -> tuple[Float64, Float64]:
-        """The first and second derivative at these scores, [rows] each; called once a tree."""
+        """Return the first and second derivative at these scores, [rows] each; called once for each tree."""
         ...
 
     def observation(self) -> Float64 | None:
-        """The observation by position relative to the first, as learned so far or given; None if there is none."""
+        """Return the observation by position relative to the first; None if there is none."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Boosting:
-    """The rows that LightGBM sees, group by group; a document may stand in several groups.
+    """The rows that LightGBM learns from, group by group; a document may be in several groups.
 
-    Weights belong to groups, not to rows: lambdarank looks at pairs, and a pair whose two rows weigh differently pulls
-    one of them more than it pushes the other.
+    Weights belong to groups, not to rows: lambdarank looks at pairs, and a pair whose two rows have different weights
+    pulls one of them more than it pushes the other.
 
     Attributes:
-        features: one row a document, [documents, features]; the rows below point into it.
-        rows: the document of each row.
-        lengths: how many rows each group has.
-        targets: the gain of each row, 0 or more; lambdarank learns to order by it.
-        positions: where each row was displayed, from 1, for LightGBM's own position bias; None to leave it out.
+        features: One row for each document, [documents, features]; the rows below point into it.
+        rows: The document of each row.
+        lengths: Number of rows of each group.
+        targets: The gain of each row, 0 or more; lambdarank learns to order by it.
+        positions: Where each row was displayed, from 1, for LightGBM's own position bias; None to leave it out.
         position_penalty: LightGBM's `lambdarank_position_bias_regularization`, as it would act on rows of weight 1.
-        weights: of each group; only ratios count. None weighs all alike.
-        objective: the loss, in place of lambdarank on the targets.
+        weights: Of each group; only ratios count. None weights all alike.
+        objective: The loss, instead of lambdarank on the targets.
     """
 
     features: Float32
@@ -85,16 +86,16 @@ class Boosting:
             raise DataError("no group has a weight above 0")
 
     def observation(self) -> Float64 | None:
-        """The observation that the objective learned or was given; None without one (LightGBM keeps its own)."""
+        """Return the observation of the objective; None without one (LightGBM does not report its own)."""
         return None if self.objective is None else self.objective.observation()
 
     @property
     def repetition(self) -> float:
-        """In how many groups a document stands, on average over the documents that do in any."""
+        """Return in how many groups a document is, on average over the documents that are in any."""
         return len(self.rows) / int((np.bincount(self.rows) > 0).sum())
 
     def row_weights(self) -> Float64 | None:
-        """The weight of each row, equal within a group; documents weigh 1 on average, all their rows together."""
+        """Return the weight of each row, equal within a group; the rows of a document add up to 1 on average."""
         if self.weights is None and self.repetition == 1.0:
             return None
         groups = np.ones(len(self.lengths)) if self.weights is None else self.weights
@@ -104,7 +105,7 @@ class Boosting:
 
 
 def shown(clicks: Clicks) -> tuple[Int64, Int64]:
-    """The documents that a log shows, in the order of their lists, and how many there are of each such list."""
+    """Return the documents that a log shows, in the order of their lists, and their number for each such list."""
     rows = np.flatnonzero(np.bincount(clicks.rows, minlength=clicks.lists.documents))
     if len(rows) == 0:
         raise DataError("the log shows no documents")
@@ -117,14 +118,14 @@ class Machines:
     """The processes that grow one ensemble together, each on its share of the groups.
 
     Each finds the best splits of some of the features, from histograms that are summed over all processes, and all
-    take the best of these: the trees are those of one process but for the counts of rows in a leaf, which LightGBM
+    take the best of these: the trees are those of one process except for the counts of rows in a leaf, which LightGBM
     then estimates from its weight.
 
     Attributes:
-        rank: the number of this process, from 0.
-        addresses: of every process, `host:port`, each with a free port for LightGBM.
-        minutes: how long to wait for the others.
-        add: adds an array up over the processes.
+        rank: Number of this process, from 0.
+        addresses: Of every process, `host:port`, each with a free port for LightGBM.
+        minutes: How long to wait for the others.
+        add: Adds an array up over the processes.
     """
 
     rank: int
@@ -133,7 +134,7 @@ class Machines:
     add: Callable[[Float64], Float64]
 
     def rows(self, lengths: Int64) -> Int64:
-        """The rows of this process: whole groups, one after the other, so that all have about as many rows.
+        """Return the rows of this process: whole consecutive groups, so that all have about as many rows.
 
         >>> Machines(1, ("a:1", "b:1"), 1, lambda sums: sums).rows(np.array([3, 1, 2, 2]))
         array([4, 5, 6, 7])
@@ -146,10 +147,9 @@ class Machines:
         return np.flatnonzero(np.repeat(owner == self.rank, lengths))
 
     def share(self, boosting: Boosting) -> tuple[Derivatives | None, Int64]:
-        """The objective and the rows of this process.
+        """Return the objective and the rows of this process.
 
-        An objective of one's own wants the scores of all rows: they are gathered, and every process works out all
-        derivatives, so it costs what it costs one process.
+        A custom objective needs the scores of all rows: they are gathered, and every process computes all derivatives.
         """
         if boosting.positions is not None:
             why = "which each process would learn for itself (start it without torchrun)"
@@ -168,7 +168,7 @@ class Machines:
         return objective, mine
 
     def parameters(self) -> dict[str, Any]:
-        """What LightGBM must know of the others."""
+        """Return LightGBM's settings about the others."""
         return {
             "tree_learner": "data",
             "num_machines": len(self.addresses),
@@ -179,10 +179,7 @@ class Machines:
 
     @contextmanager
     def connected(self, failure: type[Exception]) -> Iterator[None]:
-        """While LightGBM talks to the others: what it prints goes to standard error, for results are on the other.
-
-        It tells that it listens whatever its verbosity.
-        """
+        """Send what LightGBM prints to standard error while it is connected, and turn its failure into an error."""
         sys.stdout.flush()
         kept = os.dup(1)
         os.dup2(2, 1)
@@ -196,7 +193,7 @@ class Machines:
 
 
 def placeless(text: str) -> str:
-    r"""A model as one process writes it, without the addresses of the processes that made it.
+    r"""Return a model as one process writes it, without the addresses of the processes that made it.
 
     >>> placeless("[learning_rate: 0.1]\n[machines: 10.0.0.1:5000,10.0.0.2:5000]")
     '[learning_rate: 0.1]\n[machines: ]'
@@ -209,23 +206,23 @@ def placeless(text: str) -> str:
 @final
 @dataclass(frozen=True)
 class LambdaMART:
-    """Trees that learn from one real-valued target a document: its gain, such as clicks per exposure.
+    """Trees that learn from one real-valued target for each document: its gain, such as clicks per exposure.
 
-    LightGBM's lambdarank wants integer labels and a table of gains; here the labels are the distinct targets in order
-    and the table holds the targets themselves, so the pair weights are exactly those of nDCG with the given gains.
-    Grades come in as the gains 2^y - 1, for which this is the usual LambdaMART.
+    LightGBM's lambdarank needs integer labels and a table of gains; here the labels are the distinct targets in order
+    and the table holds the targets themselves, so the pair weights are exactly those of nDCG with the given gains. With
+    the gains 2^y - 1 of grades y this is the usual LambdaMART.
 
     Attributes:
-        trees: how many, at most.
-        learning_rate: the weight of each tree.
-        leaves: of each tree, at most.
-        min_data_in_leaf: documents in a leaf, at least.
-        feature_share: the share of the features that each tree sees.
-        l2: penalty on leaf values.
-        truncation: only pairs with one document above this place count.
-        shrinkage: clicks per exposure is drawn towards its mean at the position as if by so many more impressions at
+        trees: Largest number of trees.
+        learning_rate: Weight of each tree.
+        leaves: Largest number of leaves of a tree.
+        min_data_in_leaf: Smallest number of documents in a leaf.
+        feature_share: Share of the features that each tree uses.
+        l2: Penalty on leaf values.
+        truncation: Only pairs with one document above this place count.
+        shrinkage: Clicks per exposure is shrunk towards its mean at the position as if by so many more impressions at
             position 1.
-        floor: an impression counts for at least this share of one at position 1 in clicks per exposure; 0 takes the
+        floor: An impression counts for at least this share of one at position 1 in clicks per exposure; 0 takes the
             observation as it is.
     """
 
@@ -241,20 +238,9 @@ class LambdaMART:
     floor: float = 0.2
 
     def __post_init__(self) -> None:
-        for field in ("trees", "min_data_in_leaf", "truncation"):
-            if getattr(self, field) < 1:
-                raise SettingError(field, getattr(self, field), "be at least 1")
-        if self.leaves < 2:
-            raise SettingError("leaves", self.leaves, "be at least 2")
-        if not 0 < self.learning_rate <= 1:
-            raise SettingError("learning_rate", self.learning_rate, "be in (0, 1]")
-        if not 0 <= self.floor <= 1:
-            raise SettingError("floor", self.floor, "be in [0, 1]")
-        if not 0 < self.feature_share <= 1:
-            raise SettingError("feature_share", self.feature_share, "be in (0, 1]")
-        for field in ("l2", "shrinkage"):
-            if getattr(self, field) < 0:
-                raise SettingError(field, getattr(self, field), "not be negative")
+        counts = dict.fromkeys(("trees", "min_data_in_leaf", "truncation"), "[1, inf)")
+        check_fields(self, **counts, leaves="[2, inf)", learning_rate="(0, 1]", feature_share="(0, 1]", floor="[0, 1]")
+        check_fields(self, l2="[0, inf)", shrinkage="[0, inf)")
 
     def train(
         self,
@@ -265,15 +251,13 @@ class LambdaMART:
         on_tree: Callable[[int, Trees], bool] | None = None,
         machines: Machines | None = None,
     ) -> Trees:
-        """Grow trees on what a method made of a log.
+        """Train trees on rows and groups.
 
-        A leaf must hold `min_data_in_leaf` documents, not rows: where documents stand in several groups the limit on
-        rows is as many times higher, or a leaf could be one document that was shown often.
+        A leaf must hold `min_data_in_leaf` documents, not rows: if documents are in several groups, the limit on rows
+        is as many times higher, since a leaf could otherwise be one document that was shown often.
 
-        `on_tree` is called after each tree with their number and the ensemble so far; it stops by returning True.
-
-        With `machines`, each process bins all rows, so that bins are those of one process, and keeps its share; an
-        objective of one's own is given the scores of all rows, by every process for itself.
+        `on_tree` is called after each tree with their number and the ensemble so far; it stops by returning True. With
+        `machines`, each process bins all rows, so that bins are those of one process, and keeps its share.
         """
         if int(boosting.lengths.max()) > LONGEST_LIST:
             raise DataError(f"LightGBM ranks lists of up to {LONGEST_LIST} documents, one has {boosting.lengths.max()}")
@@ -333,24 +317,24 @@ class Trees:
         self._booster = booster
 
     def __call__(self, features: Float32, *, trees: int | None = None, threads: int = 0) -> Float64:
-        """[documents, features] to scores [documents], by the first `trees` trees only if given; 0 threads for all."""
+        """Return scores, [documents, features] to [documents], by the first `trees` trees if given."""
         if len(features) == 0:
             return np.zeros(0)
         scores = self._booster.predict(features, num_iteration=trees, num_threads=threads)
         return np.asarray(scores, dtype=np.float64)
 
     def first(self, trees: int) -> Trees:
-        """The ensemble of the first `trees` trees."""
+        """Return the ensemble of the first `trees` trees."""
         return Trees.from_text(placeless(self._booster.model_to_string(num_iteration=trees)))
 
     @property
     def features(self) -> int:
-        """How many features it takes."""
+        """Return the number of features."""
         return int(self._booster.num_feature())
 
     @property
     def text(self) -> str:
-        """The ensemble in LightGBM's model format."""
+        """Return the ensemble in LightGBM's model format."""
         return placeless(self._booster.model_to_string(num_iteration=-1))
 
     @classmethod
@@ -364,7 +348,7 @@ class Trees:
 
 
 def _levels(targets: Float64) -> tuple[Int64, Float64]:
-    """The distinct targets as levels 0, 1, 2, ... and the gain of each level; scaled so that the largest gain is 1.
+    """Return the distinct targets as levels 0, 1, 2, ... and the gain of each level, the largest scaled to 1.
 
     Above `MAX_LEVELS` distinct targets they are rounded to that many equal steps.
     """

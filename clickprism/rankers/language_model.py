@@ -1,7 +1,4 @@
-"""Settings of the cross-encoder, and language models as files: a folder or a name on the hub; weights only, no code.
-
-Torch is imported only when a network is built.
-"""
+"""Settings of the cross-encoder, and language models as files: a folder or a name on the hub; weights only, no code."""
 
 from __future__ import annotations
 
@@ -11,9 +8,10 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, final
 
 from clickprism.errors import DataError, MissingExtraError, SettingError
+from clickprism.settings import check_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from clickprism.rankers.prior import Prior
 
 MINILM: Final = "minilm"
-Pooling = Literal["match", "cls", "mean"]
 
 
 @final
@@ -31,14 +28,14 @@ Pooling = Literal["match", "cls", "mean"]
 class CrossEncoder:
     """P(click in slot 1) = sigmoid(w . h + u . s + b), h = pooled(LM([CLS] query [SEP] document [SEP])) (Eq. 3).
 
-    s are scores that are known before any click (`Prior`): BM25, its share of the most that the query allows, and the
-    cosine of the untuned language model. u and b come from the clicks by a logistic regression; w starts at 0, so that
-    the language model learns what those scores leave open, and cannot forget what they know.
+    s are scores before any click (`Prior`): BM25, its share of the maximum for the query, and the cosine of the untuned
+    language model. u and b come from the clicks by a logistic regression; w starts at 0, so that the language model
+    learns what those scores leave open.
 
     The paper has no s and pools by the state of [CLS]: `CrossEncoder.paper()`. A language model that was trained to
-    compare texts by the mean of their states, as MiniLM was, knows nothing at [CLS]. `pooling="match"` starts from what
-    it does know: h is the product, by component, of the mean state of the query's tokens and that of the document's,
-    each of length 1, times the width, so that the mean of h is their cosine.
+    compare texts by the mean of their states, such as MiniLM, has no useful state at [CLS]. With `pooling="match"`, h
+    is the product, by component, of the mean states of the query's and of the document's tokens, each of length 1,
+    times the width, so that the mean of h is their cosine.
 
     Attributes:
         model: Language model: a folder in the format of Hugging Face, a name on its hub, or minilm (all-MiniLM-L6-v2 of
@@ -51,7 +48,7 @@ class CrossEncoder:
 
     name: ClassVar[str] = "cross-encoder"
     model: str = MINILM
-    pooling: Pooling = "match"
+    pooling: Literal["match", "cls", "mean"] = "match"
     tokens: int = 64
     query_tokens: int = 16
     prior: bool = True
@@ -59,10 +56,7 @@ class CrossEncoder:
     def __post_init__(self) -> None:
         if not self.model:
             raise SettingError("model", self.model, f"be a folder, a name on the hub, or {MINILM}")
-        if self.pooling not in get_args(Pooling):
-            raise SettingError("pooling", self.pooling, f"be one of {', '.join(get_args(Pooling))}")
-        if self.query_tokens < 1:
-            raise SettingError("query_tokens", self.query_tokens, "be at least 1")
+        check_fields(self, query_tokens="[1, inf)")
         if self.tokens < self.query_tokens + 8:
             raise SettingError(
                 "tokens", self.tokens, f"leave room for a document beside {self.query_tokens} of a query"
@@ -70,7 +64,7 @@ class CrossEncoder:
 
     @classmethod
     def paper(cls) -> CrossEncoder:
-        """The paper's form: the state of [CLS] and nothing else."""
+        """Return the paper's form: the state of [CLS] and nothing else."""
         return cls(pooling="cls", prior=False)
 
     def build(self, corpus: Texts | None = None, *, known: Prior | None = None) -> CrossEncoderNetwork:
@@ -81,7 +75,7 @@ class CrossEncoder:
 
 
 def load_language_model(model: str) -> tuple[nn.Module, Any, int]:
-    """The encoder of a folder or of a name on the hub, its tokenizer, and the token that pads."""
+    """Return the encoder of a folder or of a name on the hub, its tokenizer, and the token that pads."""
     import torch
 
     transformers = _transformers()
@@ -128,13 +122,13 @@ def _transformers() -> Any:
 
 
 def check_installed(purpose: str) -> None:
-    """Say what to install, before anything is read, where there is no library for language models."""
+    """Raise MissingExtraError if the libraries for language models are not installed."""
     if any(find_spec(name) is None for name in ("transformers", "tokenizers", "torch", "safetensors")):
         raise MissingExtraError("lm", purpose)
 
 
 def encoder_of(config: Mapping[str, Any]) -> nn.Module:
-    """An encoder of this config, as `to_dict` gives it, with new weights; only what transformers itself knows."""
+    """Return an encoder of this config, as `to_dict` gives it, with new weights; only architectures of transformers."""
     transformers = _transformers()
     _refuse_code(config)
     values = {key: value for key, value in config.items() if key not in {"auto_map", "model_type"}}
@@ -145,7 +139,7 @@ def encoder_of(config: Mapping[str, Any]) -> nn.Module:
 
 
 def _refuse_code(config: Mapping[str, Any]) -> None:
-    """Refuse a config that has transformers fetch code, such as {"_attn_implementation": "owner/kernel"}."""
+    """Refuse a config that makes transformers download code, such as {"_attn_implementation": "owner/kernel"}."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             _refuse_code(value)
@@ -157,14 +151,14 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
 
 
 def _without_pooler(encoder: nn.Module) -> None:
-    """Leave out the layer that some models have above the states; we pool ourselves."""
+    """Remove the layer that some models have above the states; the states are pooled here."""
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None  # type: ignore[assignment]
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the progress bars and notes that loading a model prints."""
+    """Suppress the progress bars and notes that loading a model prints."""
     logging = _transformers().utils.logging
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()

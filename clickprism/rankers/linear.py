@@ -12,12 +12,12 @@ from torch import nn
 @final
 @dataclass(frozen=True)
 class Linear:
-    """A weight a feature, all 0 at the start: the seed decides nothing but the order of the batches."""
+    """One weight for each feature, all 0 at the start: the seed only determines the order of the batches."""
 
     name: ClassVar[str] = "linear"
 
     def build(self, features: int) -> nn.Module:
-        """A new network that maps [..., features] to scores [...]."""
+        """Return a new network that maps [..., features] to scores [...]."""
         return LinearNetwork(features)
 
 
@@ -36,20 +36,20 @@ class LinearNetwork(nn.Module):
         return scores
 
     def chain(self) -> nn.Sequential:
-        """The one layer: [..., features] to [..., 1]."""
+        """Return the one layer: [..., features] to [..., 1]."""
         return nn.Sequential(self.output)
 
     def trunk(self) -> nn.Sequential:
-        """No layers: the features themselves."""
+        """Return no layers: the features themselves."""
         return nn.Sequential()
 
     def last(self) -> nn.Linear:
-        """The one layer."""
+        """Return the one layer."""
         return self.output
 
     def anew(self, outputs: int) -> nn.Sequential:
-        """A chain of the same shape with weights of its own, all 0, and so many outputs."""
-        return nn.Sequential(_zeros(self.output.in_features, outputs))
+        """Return one layer with so many outputs and weights of its own, all 0."""
+        return nn.Sequential(_zeros(self.width, outputs))
 
 
 def _zeros(features: int, outputs: int) -> nn.Linear:

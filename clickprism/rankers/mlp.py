@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 
 ACTIVATIONS: Final = {"elu": nn.ELU, "relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
 
@@ -19,15 +20,15 @@ ACTIVATIONS: Final = {"elu": nn.ELU, "relu": nn.ReLU, "gelu": nn.GELU, "tanh": n
 class MLP:
     """Hidden layers of 512, 256 and 128 with ELU and LayerNorm, the network of ULTRA and of LBD's code.
 
-    ULTRA, and the code of LBD with it, put a LayerNorm on the raw input too: `layer_norm="all"`. That takes from each
-    document the mean and the spread of its features, which say much about its relevance: on the labels of MQ2008 it
-    costs .03 nDCG(exp)@10. So the default norms the hidden layers only.
+    ULTRA and the code of LBD put a LayerNorm on the raw input too: `layer_norm="all"`. That removes the mean and the
+    spread of the features of each document, which costs .03 nDCG(exp)@10 on the labels of MQ2008. So the default
+    normalises the hidden layers only.
 
     Attributes:
-        hidden: units of each hidden layer.
-        activation: after each hidden layer.
-        layer_norm: before which linear layers: "hidden", "all" (the raw input too) or "none".
-        dropout: the share of hidden units that are dropped in training.
+        hidden: Units of each hidden layer.
+        activation: After each hidden layer.
+        layer_norm: Before which linear layers: "hidden", "all" (the raw input too) or "none".
+        dropout: Share of hidden units that are dropped in training.
     """
 
     name: ClassVar[str] = "mlp"
@@ -37,17 +38,12 @@ class MLP:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.hidden or min(self.hidden) < 1:
-            raise SettingError("hidden", self.hidden, "name at least one layer, each with at least one unit")
-        if self.activation not in ACTIVATIONS:
-            raise SettingError("activation", self.activation, f"be one of {', '.join(ACTIVATIONS)}")
-        if self.layer_norm not in {"hidden", "all", "none"}:
-            raise SettingError("layer_norm", self.layer_norm, "be one of hidden, all, none")
-        if not 0 <= self.dropout < 1:
-            raise SettingError("dropout", self.dropout, "be in [0, 1)")
+        check_fields(self, hidden="[1, inf)", dropout="[0, 1)")
+        if not self.hidden:
+            raise SettingError("hidden", self.hidden, "name at least one layer")
 
     def build(self, features: int) -> nn.Module:
-        """A new network that maps [..., features] to scores [...]."""
+        """Return a new network that maps [..., features] to scores [...]."""
         return MLPNetwork(self, features)
 
 
@@ -76,18 +72,18 @@ class MLPNetwork(nn.Module):
         return scores
 
     def chain(self) -> nn.Sequential:
-        """The same layers, the last a linear one: [..., features] to [..., 1]."""
+        """Return the layers: [..., features] to [..., 1]."""
         return self.layers
 
     def trunk(self) -> nn.Sequential:
-        """The layers before the last one: [..., features] to [..., width]."""
+        """Return all layers but the last: [..., features] to [..., width]."""
         return nn.Sequential(*list(self.layers)[:-1])
 
     def last(self) -> nn.Linear:
-        """The last layer: [..., width] to [..., 1]."""
+        """Return the last layer: [..., width] to [..., 1]."""
         layer: nn.Linear = self.layers[-1]  # type: ignore[assignment]
         return layer
 
     def anew(self, outputs: int) -> nn.Sequential:
-        """A chain of the same shape with weights of its own and so many outputs, from torch's generator."""
+        """Return layers of this shape with new weights, from torch's generator, and so many outputs."""
         return MLPNetwork(self.settings, self.features, outputs).layers

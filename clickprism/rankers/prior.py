@@ -1,4 +1,4 @@
-"""What is known of a pair of texts before any click: BM25 over a corpus, the cosine of an untuned language model."""
+"""Scores of a pair of texts before any click: BM25 over a corpus, the cosine of an untuned language model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ KEPT: Final = 1 << 15  # texts whose states are remembered: 50 MB at a width of 
 
 @final
 class Prior:
-    """Scores of a pair that need only its two texts and what is kept here (Askari et al. 2023 give BM25 alone).
+    """Scores of a pair that need only its two texts and these statistics (Askari et al. 2023 use BM25 alone).
 
     Attributes:
-        corpus: what BM25 knows of the documents: how many have each word, and how long they are.
-        similarity: the untuned language model; the mean state of a text is read once.
+        corpus: The statistics of BM25: how many documents have each word, and their lengths.
+        similarity: The untuned language model.
     """
 
     names: ClassVar[tuple[str, ...]] = ("bm25", "bm25_share", "cosine")
@@ -35,13 +35,13 @@ class Prior:
         self.corpus, self.similarity = corpus, similarity
 
     def scores(self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64) -> Float32:
-        """BM25, BM25 as a share of the most that the query allows, and the cosine, by rows of texts, [pairs, 3]."""
+        """Return BM25, BM25 as a share of its maximum for the query, and the cosine, by rows of texts, [pairs, 3]."""
         words, share = self.corpus.score_texts(queries, documents, rows, others)
         cosine = self.similarity.score_rows(queries, documents, rows, others)
         return np.stack([words, share, cosine], axis=1).astype(np.float32)
 
     def files(self, tuned: nn.Module) -> dict[str, bytes]:
-        """All that `of_files` needs: the corpus, and those weights that the tuned encoder does not have as well."""
+        """Return what `of_files` needs: the corpus, and the weights that differ from those of the tuned encoder."""
         from safetensors.torch import save
 
         corpus, same = self.corpus, tuned.state_dict()
@@ -61,7 +61,7 @@ class Prior:
 
     @classmethod
     def of_files(cls, files: dict[str, bytes], encoder: nn.Module, tokenizer: Any, padding: int) -> Prior:
-        """The prior that `files` came from; the encoder is a copy of the tuned one, and is changed."""
+        """Return the prior that `files` came from; the encoder is a copy of the tuned one, and is changed."""
         from safetensors.torch import load
 
         about, own = json.loads(files["corpus.json"]), load(files["untuned.safetensors"])
@@ -76,14 +76,12 @@ class Prior:
 
 @final
 class Similarity:
-    """The untuned baseline: each text read by itself, its states averaged, pairs scored by the cosine.
-
-    A text is read once; its mean state is remembered, so that scoring more pairs of known texts costs next to nothing.
+    """The untuned baseline: the cosine of the mean token states of two texts, each encoded by itself and once.
 
     Args:
-        model: a folder, a name on the hub, or "minilm".
-        tokens: the most that are read of a text.
-        parts: the encoder, the tokenizer and the padding token, where they are loaded already; `model` is not read.
+        model: A folder, a name on the hub, or "minilm".
+        tokens: Largest number of tokens of a text.
+        parts: The encoder, the tokenizer and the padding token, if they are loaded already; `model` is not read.
     """
 
     def __init__(
@@ -95,7 +93,7 @@ class Similarity:
         self._known: dict[str, Float32] = {}
 
     def embed(self, texts: Sequence[str]) -> Float32:
-        """The mean state of each text, of length 1, [texts, width]."""
+        """Return the mean state of each text, of length 1, [texts, width]."""
         width = int(getattr(self.encoder.config, "hidden_size"))  # noqa: B009
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if len(self._known) + len(new) > KEPT:
@@ -110,12 +108,12 @@ class Similarity:
         return states
 
     def score_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> Float64:
-        """The cosine of each pair, [pairs]; a text that stands several times is read once."""
+        """Return the cosine of each pair, [pairs]."""
         (words, rows), (others, other_rows) = distinct_texts(queries), distinct_texts(documents)
         return self.score_rows(words, others, rows, other_rows)
 
     def score_rows(self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64) -> Float64:
-        """The cosine of pairs, by the rows of their texts, [pairs]."""
+        """Return the cosine of pairs, by the rows of their texts, [pairs]."""
         states, other_states = self.embed(queries), self.embed(documents)
         scores = np.empty(len(rows))
         for start in range(0, len(rows), BUDGET):
@@ -132,24 +130,16 @@ class Similarity:
         states = np.empty((len(texts), width), dtype=np.float32)
         with torch.inference_mode():
             for rows in by_length(lengths, budget=BUDGET):
-                tokens, mask = self._batch(cut.ids, cut.offsets, rows, before, after)
+                pieces = (cut.ids[cut.offsets[row] : cut.offsets[row + 1]].tolist() for row in rows)
+                framed = [torch.tensor([*before, *piece, *after]) for piece in pieces]
+                tokens = nn.utils.rnn.pad_sequence(framed, batch_first=True, padding_value=self.padding)
+                mask = torch.arange(tokens.shape[1]) < torch.from_numpy(lengths[rows])[:, None]
                 hidden = self.encoder(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
-                weights = mask.unsqueeze(-1).to(hidden.dtype)
-                mean = (hidden * weights).sum(1) / weights.sum(1)
-                states[rows] = nn.functional.normalize(mean, dim=-1).numpy()
+                states[rows] = nn.functional.normalize(mean_state(hidden, mask), dim=-1).numpy()
         return states
 
-    def _batch(
-        self, ids: Any, offsets: Int64, rows: Int64, before: list[int], after: list[int]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        lengths = np.diff(offsets)[rows]
-        longest = int(lengths.max()) + len(before) + len(after)
-        place = np.arange(longest)[None, :]
-        tokens = np.full((len(rows), longest), self.padding, dtype=np.int64)
-        tokens[:, : len(before)] = before
-        inside = (place >= len(before)) & (place < (lengths + len(before))[:, None])
-        tokens[inside] = ids[((offsets[rows] - len(before))[:, None] + place)[inside]]
-        for step, token in enumerate(after):
-            tokens[np.arange(len(rows)), lengths + len(before) + step] = token
-        mask = place < (lengths + len(before) + len(after))[:, None]
-        return torch.from_numpy(tokens), torch.from_numpy(mask)
+
+def mean_state(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the mean over the tokens that are not masked, [texts, width]."""
+    weights = mask.unsqueeze(-1).to(states.dtype)
+    return (states * weights).sum(1) / weights.sum(1).clamp_min(1)

@@ -1,15 +1,15 @@
-"""Pairs of texts as tokens: each text is cut into tokens once, pairs are laid out and batched by length.
+"""Pairs of texts as tokens: each text is tokenised once, pairs are assembled and batched by length.
 
 A pair is `[CLS] query [SEP] document [SEP]`, or whatever the tokenizer of the language model puts around two texts. The
-layout is read off the tokenizer once; after that a batch is assembled from flat vectors of tokens, without a loop over
+layout is read from the tokenizer once; then a batch is assembled from flat vectors of tokens, without a loop over
 its pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CHUNK: Final = 4096  # texts at a time
-BATCH: Final = 128  # tokens that a batch costs beside its own
+BATCH: Final = 128  # cost of a batch, in tokens, beside its own tokens
 SPECIAL, QUERY, DOCUMENT = 0, 1, 2
+Special: TypeAlias = tuple[tuple[int, int], ...]  # special tokens, as (token, type)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The tokens of several texts, one after the other: text i has `ids[offsets[i] : offsets[i + 1]]`."""
+    """The tokens of several texts: text i has `ids[offsets[i] : offsets[i + 1]]`."""
 
     ids: Int32
     offsets: Int64
@@ -38,60 +39,62 @@ class Tokens:
 
     @property
     def lengths(self) -> Int64:
-        """How many tokens each text has."""
+        """Return the number of tokens of each text."""
         return np.diff(self.offsets)
 
 
 @final
 @dataclass(frozen=True)
 class Layout:
-    """What stands around two texts: tokens before the query, between, and after the document, and the type of each.
+    """What is around two texts.
 
     Attributes:
-        before, between, after: special tokens, as (token, type).
-        types: of the tokens of the query and of the document.
-        padding: the token that fills up a batch.
+        before, between, after: Special tokens before the query, between the texts, and after the document.
+        types: Types of the tokens of the query and of the document.
+        padding: The token that fills up a batch.
     """
 
-    before: tuple[tuple[int, int], ...]
-    between: tuple[tuple[int, int], ...]
-    after: tuple[tuple[int, int], ...]
+    before: Special
+    between: Special
+    after: Special
     types: tuple[int, int]
     padding: int
 
     @property
     def special(self) -> int:
-        """How many special tokens a pair has."""
+        """Return the number of special tokens of a pair."""
         return len(self.before) + len(self.between) + len(self.after)
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, padding: int) -> Layout:
-        """Read off what the tokenizer does to a pair of texts."""
+        """Return what the tokenizer puts around a pair of texts."""
         probe = tokenizer.encode("a", "a")
-        ids, types, owner = probe.ids, probe.type_ids, probe.sequence_ids
+        types, owner = probe.type_ids, probe.sequence_ids
         if 0 not in owner or 1 not in owner:
             raise DataError("the tokenizer of the language model does not take pairs of texts")
-        parts: dict[int, list[tuple[int, int]]] = {0: [], 1: [], 2: []}
+        parts: list[list[tuple[int, int]]] = [[], [], []]
         passed = 0
-        for token, kind, sequence in zip(ids, types, owner, strict=True):
-            passed = max(passed, 0 if sequence is None else sequence + 1)
+        for token, kind, sequence in zip(probe.ids, types, owner, strict=True):
             if sequence is None:
                 parts[passed].append((token, kind))
+            else:
+                passed = sequence + 1
         kinds = types[owner.index(0)], types[owner.index(1)]
-        return cls(tuple(parts[0]), tuple(parts[1]), tuple(parts[2]), kinds, padding)
+        before, between, after = map(tuple, parts)
+        return cls(before, between, after, kinds, padding)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs by the rows of their texts, and how many tokens each takes; `len` counts pairs.
+    """Pairs by the rows of their texts, and the number of tokens of each; `len` counts pairs.
 
     Attributes:
-        queries, documents: the tokens of the distinct texts.
-        query_rows, document_rows: which of them each pair is made of, [pairs].
-        query_lengths, document_lengths: the tokens that are kept of each, [pairs].
-        layout: what stands around them.
-        prior: what is known of each before any click, [pairs, scores]; no scores where the network takes none.
+        queries, documents: The tokens of the distinct texts.
+        query_rows, document_rows: Which of them each pair is made of, [pairs].
+        query_lengths, document_lengths: The number of tokens that are kept of each, [pairs].
+        layout: What is around them.
+        prior: Scores of each pair before any click, [pairs, scores]; no scores if the network takes none.
     """
 
     queries: Tokens
@@ -108,18 +111,17 @@ class Pairs:
 
     @property
     def lengths(self) -> Int64:
-        """All tokens of each pair, special ones included, [pairs]."""
+        """Return the number of tokens of each pair, special ones included, [pairs]."""
         return self.query_lengths + self.document_lengths + self.layout.special
 
     def take(self, pairs: Int64) -> Pairs:
-        """These pairs only, in this order."""
-        rows = (self.query_rows[pairs], self.document_rows[pairs])
-        lengths = self.query_lengths[pairs], self.document_lengths[pairs]
-        return Pairs(self.queries, self.documents, *rows, *lengths, self.layout, self.prior[pairs])
+        """Return these pairs, in this order."""
+        names = ("query_rows", "document_rows", "query_lengths", "document_lengths", "prior")
+        return replace(self, **{name: getattr(self, name)[pairs] for name in names})
 
 
 def distinct_texts(texts: Sequence[str]) -> tuple[list[str], Int64]:
-    """Each text once, in the order they come, and the row of every text among them.
+    """Return each text once, in order of appearance, and the row of every text among them.
 
     >>> distinct_texts(["b", "a", "b"])
     (['b', 'a'], array([0, 1, 0]))
@@ -130,16 +132,13 @@ def distinct_texts(texts: Sequence[str]) -> tuple[list[str], Int64]:
 
 
 def tokenise(tokenizer: Tokenizer, texts: Sequence[str], *, most: int) -> Tokens:
-    """The first tokens of each text, at most so many, without special ones."""
-    parts: list[Int32] = []
-    lengths = np.zeros(len(texts), dtype=np.int64)
+    """Return the first tokens of each text, at most so many, without special ones."""
+    parts: list[list[int]] = []
     for start in range(0, len(texts), CHUNK):
         encoded = tokenizer.encode_batch(list(texts[start : start + CHUNK]), add_special_tokens=False)
-        kept = [each.ids[:most] for each in encoded]
-        lengths[start : start + len(kept)] = [len(each) for each in kept]
-        parts += [np.array(each, dtype=np.int32) for each in kept]
-    ids = np.concatenate(parts) if parts else np.empty(0, np.int32)
-    return Tokens(ids, np.concatenate([[0], np.cumsum(lengths)]))
+        parts += [each.ids[:most] for each in encoded]
+    offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    return Tokens(np.fromiter((token for part in parts for token in part), np.int32, int(offsets[-1])), offsets)
 
 
 def pair_up(
@@ -153,7 +152,7 @@ def pair_up(
     most_query: int,
     prior: Float32 | None = None,
 ) -> Pairs:
-    """Pairs of at most `most` tokens: the query keeps at most `most_query`, the document takes the rest."""
+    """Return pairs of at most `most` tokens: the query keeps at most `most_query`, the document has the rest."""
     of_query = np.minimum(queries.lengths[query_rows], most_query)
     of_document = np.minimum(documents.lengths[document_rows], most - layout.special - of_query)
     known = np.empty((len(query_rows), 0), np.float32) if prior is None else prior
@@ -161,49 +160,43 @@ def pair_up(
 
 
 def assemble(pairs: Pairs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int8]]:
-    """Pairs as one padded batch: tokens, types, and what each token is of, [pairs, longest]; -1 is padding."""
+    """Return pairs as one padded batch: tokens, types, and what each token is of (-1 for padding), [pairs, longest]."""
     layout, longest = pairs.layout, int(pairs.lengths.max(initial=0))
     place = np.arange(longest)[None, :]
     tokens = np.full((len(pairs), longest), layout.padding, dtype=np.int64)
     types = np.zeros_like(tokens)
     kinds = np.full(tokens.shape, -1, dtype=np.int8)
-    start = np.zeros(len(pairs), dtype=np.int64)
+    start, rows = np.zeros(len(pairs), dtype=np.int64), np.arange(len(pairs))
+
+    def put(special: Special) -> Int64:
+        for step, (token, kind) in enumerate(special):
+            at = rows, start + step
+            tokens[at], types[at], kinds[at] = token, kind, SPECIAL
+        return start + len(special)
+
     sides: list[tuple[Any, ...]] = [
         (layout.before, pairs.queries, pairs.query_rows, pairs.query_lengths, layout.types[0], QUERY),
         (layout.between, pairs.documents, pairs.document_rows, pairs.document_lengths, layout.types[1], DOCUMENT),
     ]
-    for special, texts, rows, lengths, kind, name in sides:
-        _put(special, start, tokens, types, kinds)
-        start = start + len(special)
+    for special, texts, text_rows, lengths, kind, name in sides:
+        start = put(special)
         inside = (place >= start[:, None]) & (place < (start + lengths)[:, None])
-        source = (texts.offsets[rows] - start)[:, None] + place
+        source = (texts.offsets[text_rows] - start)[:, None] + place
         tokens[inside] = texts.ids[source[inside]]
         types[inside], kinds[inside] = kind, name
         start = start + lengths
-    _put(layout.after, start, tokens, types, kinds)
+    put(layout.after)
     return tokens, types, kinds
-
-
-def _put(
-    special: tuple[tuple[int, int], ...],
-    start: Int64,
-    tokens: NDArray[np.int64],
-    types: NDArray[np.int64],
-    kinds: NDArray[np.int8],
-) -> None:
-    rows = np.arange(len(start))
-    for step, (token, kind) in enumerate(special):
-        tokens[rows, start + step], types[rows, start + step], kinds[rows, start + step] = token, kind, SPECIAL
 
 
 def by_length(
     lengths: Int64, *, budget: int, most: int = 1 << 30, shuffle: np.random.Generator | None = None
 ) -> Iterator[Int64]:
-    """Batches of pairs of like length: the longest times how many of them is at most `budget` tokens.
+    """Return batches of pairs of similar length: the longest times their number is at most `budget` tokens.
 
-    Without a generator the batches are those with the fewest tokens, padding included, where a batch more costs as much
-    as `BATCH` tokens. With one the pairs of like length are shuffled within steps of a few tokens, and the batches
-    among themselves, so that no epoch is as the last one. A pair longer than the budget is a batch of its own.
+    Without a generator the batches have the fewest tokens, padding included, where each batch costs `BATCH` tokens
+    more. With one, pairs of similar length are shuffled, then the batches, so that epochs differ. A pair longer than
+    the budget is a batch of its own.
 
     >>> [batch.tolist() for batch in by_length(np.array([5, 2, 2, 9, 4]), budget=10)]
     [[1, 2], [4, 0], [3]]
@@ -220,9 +213,9 @@ def by_length(
 
 
 def _groups(lengths: Int64, order: Int64, *, budget: int, most: int) -> list[Int64]:
-    """Pairs in order of length, parted where it saves the most: the shortest path over the distinct lengths.
+    """Return pairs in order of length, split where it saves the most: the shortest path over the distinct lengths.
 
-    Lengths from i to j together cost n l_j tokens, n how many pairs they are, and `BATCH` for each batch they fill.
+    n pairs with lengths from i to j together cost n l_j tokens, and `BATCH` for each batch they fill.
     """
     sizes, counts = np.unique(lengths, return_counts=True)
     ends = np.concatenate([[0], np.cumsum(counts)])
@@ -241,7 +234,7 @@ def _groups(lengths: Int64, order: Int64, *, budget: int, most: int) -> list[Int
 
 
 def _filled(order: Int64, lengths: Int64, *, budget: int, most: int) -> Iterator[Int64]:
-    """Pairs in this order, cut into batches as full as the budget lets them be."""
+    """Yield pairs in this order, in batches as full as the budget allows."""
     start, longest = 0, 0
     for end, size in enumerate(lengths[order].tolist()):
         longer = max(longest, size)

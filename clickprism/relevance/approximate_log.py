@@ -1,7 +1,7 @@
 """Fit the approximation networks to the randomised first results of a log, and apply them to all its pairs.
 
 The engine joins clicks, imputations and click vectors. Only the pairs to learn from, or one batch of pairs, are held in
-memory.
+memory. The sessions of the log must be up to date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.features.partials import PAIR
 from clickprism.log.features.windows import end_of_log, windows
 from clickprism.log.schema import SNAPSHOT
-from clickprism.log.sessions import update_sessions
 from clickprism.relevance.approximation import Approximation, fit_approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors, empty_vector
@@ -48,28 +47,19 @@ EDGE: Final = 1e-6
 @final
 @dataclass(frozen=True)
 class Losses:
-    """Cross entropy of several estimates on clicks of held-out queries, by name.
+    """Cross entropy of several estimates on clicks of held-out queries, by name."""
 
-    Attributes:
-        queries: Number of queries.
-        impressions: Number of their impressions.
-        values: Mean loss per impression of each estimate; lower is better.
-        gains: How much lower the loss of the last estimate is than that of each other, with the ends of an interval.
-    """
-
-    queries: int
-    impressions: int
-    values: Mapping[str, float]
+    queries: int  # Number of queries
+    impressions: int  # Number of their impressions
+    values: Mapping[str, float]  # Mean loss per impression of each estimate; lower is better
+    # How much lower the loss of the last estimate is than that of each other, with the ends of an interval
     gains: Mapping[str, tuple[float, float, float]]
 
 
 def compare_losses(slot: FirstSlot, values: Mapping[str, Float64], *, confidence: float = 0.95) -> Losses:
-    """Compare the losses of estimates on clicks on randomised first results, paired by query.
+    """Compare the losses of estimates, in (0, 1), on clicks on randomised first results, paired by query.
 
-    Args:
-        slot: The clicks.
-        values: Estimates of each pair by name, in (0, 1), [pairs]; the last one is compared with each other.
-        confidence: Confidence level of the intervals.
+    The last estimate is compared with each other one.
 
     >>> slot = FirstSlot.of(np.array(["q", "r"]), np.array(["a", "b"]), np.array([1, 0]), impressions=np.array([2, 2]))
     >>> found = compare_losses(slot, {"half": np.full(2, 0.5), "rate": np.array([0.5, 0.25])})
@@ -95,27 +85,16 @@ def compare_losses(slot: FirstSlot, values: Mapping[str, Float64], *, confidence
 @final
 @dataclass(frozen=True, kw_only=True)
 class ApproximationSummary:
-    """What the approximation network was fitted to, and how good it is.
+    """What the approximation network was fitted to, and how good it is."""
 
-    Attributes:
-        as_of: Time of the click vectors (UTC).
-        until: First-slot clicks are from before this time (UTC).
-        pairs: Number of pairs that it was fitted to.
-        impressions: Number of their impressions as randomised first results.
-        without_imputation: Number of pairs without an imputation; they get the mean imputation.
-        losses: Losses of another fit, on a fifth of the queries that it was not fitted to.
-        k: Number of impressions of a pair that its imputation is equivalent to.
-        folder: Folder of the networks.
-    """
-
-    as_of: datetime
-    until: datetime
-    pairs: int
-    impressions: int
-    without_imputation: int
-    losses: Losses
-    k: float
-    folder: Path
+    as_of: datetime  # Time of the click vectors (UTC)
+    until: datetime  # First-slot clicks are from before this time (UTC)
+    pairs: int  # Number of pairs that it was fitted to
+    impressions: int  # Number of their impressions as randomised first results
+    without_imputation: int  # Number of pairs without an imputation; they get the mean imputation
+    losses: Losses  # Losses of another fit, on a fifth of the queries that it was not fitted to
+    k: float  # Number of impressions of a pair that its imputation is equivalent to
+    folder: Path  # Folder of the networks
 
     def tables(self) -> list[Table]:
         """Return what it was fitted to, and the losses on held-out queries."""
@@ -141,39 +120,23 @@ class ApproximationSummary:
         gains = self.losses.gains
         worse = [name for name, gain in gains.items() if gain[0] <= 0]
         unsure = [name for name, gain in gains.items() if gain[1] <= 0 < gain[0]]
+        names = " and ".join(f"the {name}{' part' * (name == 'affine')}" for name in worse or unsure)
         if worse:
-            return f"warning: the approximation is not better than {_alone(worse)} alone. Do not rank by it yet"
+            return f"warning: the approximation is not better than {names} alone. Do not rank by it yet"
         if unsure:
-            return f"note: the approximation is not significantly better than {_alone(unsure)} alone. Use more clicks"
+            return f"note: the approximation is not significantly better than {names} alone. Use more clicks"
         return None
-
-
-def _alone(names: list[str]) -> str:
-    """Return predictions as text.
-
-    >>> _alone(["imputation", "affine"])
-    'the imputation and the affine part'
-    """
-    return " and ".join(f"the {name}{' part' * (name == 'affine')}" for name in names)
 
 
 @final
 @dataclass(frozen=True)
 class AppliedApproximation:
-    """The estimates of an approximation network, which are in a file.
+    """The estimates of an approximation network, which are in a file."""
 
-    Attributes:
-        as_of: Time of the click features (UTC).
-        pairs: Number of pairs in the file.
-        imputed_only: Number of pairs not shown in the month, or to too few users; their estimate is the imputation.
-        without_imputation: Number of pairs without an imputation; they get the mean imputation.
-        file: The file that was written.
-    """
-
-    as_of: datetime
-    pairs: int
-    imputed_only: int
-    without_imputation: int
+    as_of: datetime  # Time of the click features (UTC)
+    pairs: int  # Number of pairs in the file
+    imputed_only: int  # Number of pairs not shown in the month, or to too few users; their estimate is the imputation
+    without_imputation: int  # Number of pairs without an imputation; they get the mean imputation
     file: Path
 
     def tables(self) -> list[Table]:
@@ -206,7 +169,6 @@ def fit_log(
     settings: ApproximateSettings | None = None,
     examiner: Examiner | None = None,
     window_settings: WindowSettings | None = None,
-    refresh: bool = True,
 ) -> ApproximationSummary:
     """Fit the approximation networks to the randomised first results of a log, and save them.
 
@@ -219,12 +181,9 @@ def fit_log(
         settings: Settings of the networks.
         examiner: Examination model; without one, click vectors have no fields of examination.
         window_settings: Settings of the click vectors; by default those of the log.
-        refresh: Update the sessions first.
     """
     settings = ApproximateSettings() if settings is None else settings
     with store.lock(), store.staging():
-        if refresh:
-            update_sessions(store, engine)
         start, end = _span(store)
         if since is None:
             since = split_time(start, end)
@@ -264,24 +223,14 @@ def apply_log(
     as_of: datetime | None = None,
     examiner: Examiner | None = None,
     window_settings: WindowSettings | None = None,
-    refresh: bool = True,
 ) -> AppliedApproximation:
     """Estimate every pair of a log and of an imputation with fitted networks; write a Parquet file (`ESTIMATES`).
 
-    Args:
-        store: The log.
-        engine: Engine that runs the queries.
-        approximation: The networks.
-        out: File to write.
-        imputation: Parquet file of imputations (`IMPUTATION`).
-        as_of: Time of the click vectors; by default the end of the log.
-        examiner: Examination model, if there was one when the networks were fitted.
-        window_settings: Settings of the click vectors; by default those of the log.
-        refresh: Update the sessions first.
+    The click vectors are as of a time, by default the end of the log. The other arguments are those of `fit_log`.
     """
     with store.lock():
         time = _span(store)[1] if as_of is None else as_of
-        snapshot = windows(store, engine, time, examiner=examiner, settings=window_settings, refresh=refresh).snapshot
+        snapshot = windows(store, engine, time, examiner=examiner, settings=window_settings, refresh=False).snapshot
         known = engine.read([check_imputation(imputation)], IMPUTATION)
         columns = _columns(approximation.scale.fields, snapshot.fields)
         mean = float(engine.collect(known.aggregate(value=known.imputation.mean()))["value"][0].as_py() or 0.5)

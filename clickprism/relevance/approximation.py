@@ -8,11 +8,10 @@ which says how much of the imputation i is added. Neither i nor a gets a gradien
 | `default` | logs and ratios of x | tanh(start + MLP(x)) | sigmoid(logit a + zeta (logit i - mean)) | cross entropy |
 | `published` | x | tanh(MLP(x)) | zeta i + a | Eq. 5: mean of - (2c - 1) log of the estimate |
 
-`published` follows the paper where it says something: hidden layers of 64, 32 and 16 units, Adam, batches of 128, one
-network, no weight decay. Two things are ours: x is standardised
-(`VectorScale`), and the estimate is at least .01 in Eq. 5, since the log of a negative number is undefined and zeta i
-may be below - a. Eq. 5 is not a proper score: its minimum is 0 if the click rate is below one half, and as large as
-possible above.
+`published` has what the paper says: hidden layers of 64, 32 and 16 units, Adam, batches of 128, one network. Ours are
+standardised inputs (`VectorScale`), the best epoch on held-out queries, gradients of a norm of at most 5, and a value
+of at least .01 in the logarithm of Eq. 5: zeta i may be below - a, and a negative number has no logarithm. Eq. 5 is not
+a proper score: its minimum is 0 if the click rate is below one half, and as large as possible above.
 
 The default starts zeta at k / (k + n) for a pair with n impressions: an imputation is equivalent to k impressions, and
 k is fitted.
@@ -36,15 +35,16 @@ from scipy.special import betaincinv, gammaln
 from torch import nn
 
 from clickprism._util.manifest import Manifest
-from clickprism.errors import DataError, SettingError, TrainingError
+from clickprism.errors import DataError, TrainingError
 from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import FirstSlot
-from clickprism.settings import build, plain
+from clickprism.settings import build, check_fields, plain
 from clickprism.types import Float32, Float64, Int64, Text
 
 Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+RowLoss: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 FORMAT: Final = 3
 FILES: Final = re.compile(r"networks-[0-9a-f]{16}\.safetensors")
@@ -72,32 +72,20 @@ class Certainty:
         rho(n) = 1 / (1 + prior + each n) + floor
 
     The clicks of a pair are then beta-binomial, and the likelihood of held-out clicks chooses the three numbers.
-
-    Attributes:
-        prior: Equivalent number of impressions at position 1 of a pair that was never shown.
-        each: Equivalent number of impressions at position 1 that an impression anywhere adds.
-        floor: 1 / the largest equivalent number of impressions.
     """
 
-    prior: float
-    each: float
-    floor: float
+    prior: float  # Equivalent number of impressions at position 1 of a pair that was never shown
+    each: float  # Equivalent number of impressions at position 1 that an impression anywhere adds
+    floor: float  # 1 / the largest equivalent number of impressions
 
     def __post_init__(self) -> None:
-        for name in ("prior", "each", "floor"):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0):
-                raise SettingError(name, value, "be above 0")
+        check_fields(self, prior=(1e-12, 1e12), each=(1e-12, 1e12), floor=(1e-12, 1e12))
 
     @classmethod
     def fit(cls, values: Float64, clicks: Int64, impressions: Int64, shown: Float64) -> Certainty:
-        """Fit to clicks that were not used for the estimates; only pairs with several impressions are informative.
+        """Fit to first-slot clicks that were not used for the estimates; `shown` are impressions in the click vector.
 
-        Args:
-            values: The estimates, [pairs].
-            clicks: Clicks on randomised first results, [pairs].
-            impressions: Their impressions, [pairs].
-            shown: Impressions of each pair in its click vector, [pairs].
+        Only pairs with several impressions are informative.
         """
         several = np.flatnonzero(impressions >= 2)
         several = several[:: max(1, len(several) // CERTAINTY_PAIRS)]
@@ -119,11 +107,8 @@ class Certainty:
     def estimates(self, values: Float64, shown: Float64, spread: Float64, *, confidence: float = 0.95) -> Estimates:
         """Return the estimates with the intervals of their Beta distributions, [pairs].
 
-        Args:
-            values: The estimates, [pairs]; intervals and variances of those outside (0, 1) are those of its ends.
-            shown: Impressions of each pair in its click vector, [pairs].
-            spread: Standard deviation of the estimate over the networks, [pairs].
-            confidence: Confidence level of the intervals.
+        Values outside (0, 1) have the intervals and variances of its ends. `shown` are impressions in the click vector,
+        `spread` is the standard deviation of the estimate over the networks.
 
         >>> found = Certainty(24.0, 0.5, 1e-9).estimates(np.array([0.5]), np.array([151.0]), np.zeros(1))
         >>> found.lower.round(3).tolist(), found.upper.round(3).tolist(), found.weight.tolist()
@@ -140,21 +125,13 @@ class Certainty:
 @final
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """An approximated estimate and its parts, to explain it; all [pairs].
+    """An approximated estimate and its parts, to explain it; all [pairs]."""
 
-    Attributes:
-        estimate: Estimate of c_1.
-        affine: Estimate from the click vector alone.
-        trade_off: How much of the imputation is added, from -1 to 1.
-        imputed: The imputation.
-        spread: Standard deviation of the estimate over the networks.
-    """
-
-    estimate: Float64
-    affine: Float64
-    trade_off: Float64
-    imputed: Float64
-    spread: Float64
+    estimate: Float64  # Estimate of c_1
+    affine: Float64  # Estimate from the click vector alone
+    trade_off: Float64  # How much of the imputation is added, from -1 to 1
+    imputed: Float64  # The imputation
+    spread: Float64  # Standard deviation of the estimate over the networks
 
 
 @final
@@ -195,11 +172,7 @@ class Approximation:
     def estimate(self, x: Float32, imputed: Float64) -> Float64:
         """Return the approximated doubly robust estimate, [pairs]; that of the preset published may leave (0, 1).
 
-        Pairs that were never shown have the same click vector, so they rank as imputed.
-
-        Args:
-            x: Click vectors with the fields of training, [pairs, L].
-            imputed: Imputations in (0, 1), [pairs].
+        Pairs that were never shown have the same click vector, so they rank as imputed. `imputed` is in (0, 1).
         """
         return self.parts(x, imputed).estimate
 
@@ -208,8 +181,7 @@ class Approximation:
         checked = _checked(imputed, len(x))
         affine, zeta = self._networks(x)
         known = torch.from_numpy(checked).float()
-        combined = published_blend if self.settings.published else partial(blend, mean=self.means[1])
-        values = combined(zeta, known, affine)
+        values = _blend(self.settings, zeta, known, affine, mean=self.means[1])
         spread = np.asarray(values.double().std(0, correction=0).numpy())
         return Parts(_mean_of(values), _mean_of(affine), _mean_of(zeta), checked, spread)
 
@@ -233,14 +205,8 @@ class Approximation:
 
         scale = {f"scale.{name}": torch.from_numpy(getattr(self.scale, name)) for name in SCALE}
         nets = {f"{i}.{name}": value for i, net in enumerate(self.members) for name, value in net.state_dict().items()}
-        about = {
-            "format": FORMAT,
-            "settings": plain(self.settings),
-            "fields": list(self.scale.fields),
-            "means": list(self.means),
-            "k": self.k,
-            "certainty": plain(self.certainty),
-        }
+        about = {"format": FORMAT, "settings": plain(self.settings), "fields": list(self.scale.fields)}
+        about |= {"means": list(self.means), "k": self.k, "certainty": plain(self.certainty)}
         MANIFEST.save(Path(folder), about, {"networks.safetensors": save(scale | nets)})
 
     @classmethod
@@ -267,11 +233,7 @@ class Approximation:
 
 
 def fit_approximation(
-    slot: FirstSlot,
-    vectors: ClickVectors,
-    imputed: Float64,
-    *,
-    settings: ApproximateSettings | None = None,
+    slot: FirstSlot, vectors: ClickVectors, imputed: Float64, *, settings: ApproximateSettings | None = None
 ) -> Approximation:
     """Fit the affine part, then the trade-off, to clicks on randomised first results (§6.2).
 
@@ -283,28 +245,63 @@ def fit_approximation(
         vectors: Click vectors as of a time before those clicks (see `ClickVectors.before`).
         imputed: Imputation of each pair of `slot`, in (0, 1), [pairs].
         settings: Settings of the networks.
-
-    >>> import numpy as np
-    >>> from clickprism.relevance.pairs import PairCounts
-    >>> ids = np.array([f"q{i // 4}" for i in range(80)]), np.array([f"d{i}" for i in range(80)])
-    >>> month = PairCounts(np.full((80, 1), 50), np.tile([[5], [10], [20], [30]], (20, 1)))
-    >>> vectors = ClickVectors.of_counts(*ids, {"month": month})
-    >>> slot = FirstSlot.of(*ids, np.tile([1, 2, 4, 6], 20), impressions=np.full(80, 10))
-    >>> fitted = fit_approximation(slot, vectors, np.full(80, 0.3))
-    >>> scores = fitted.estimate(vectors.x, np.full(80, 0.3))[:4]
-    >>> bool((np.diff(scores) > 0).all())
-    True
     """
     settings = (ApproximateSettings() if settings is None else settings).resolved()
     if len(slot) == 0:
         raise DataError("there is no randomised first result to learn from")
-    x = vectors.before(slot)
+    x, fit = vectors.before(slot), settings.fit
     scale = (VectorScale.fit_raw if settings.published else VectorScale.fit)(x, vectors.fields, vectors.empty)
     inputs, known = torch.from_numpy(scale(x)), torch.from_numpy(_checked(imputed, len(slot))).float()
     means = float(known.double().mean()), float(logit(known).double().mean())
-    shown = most_shown(x, vectors.fields)
-    members, k, certainty = _fit_members(slot, inputs, known, settings, shown=shown, mean=means[1])
+    clicks, skips = fit.counts(slot)
+    weights, shown = clicks + skips, most_shown(x, vectors.fields)
+    rate = float(clicks.sum() / weights.sum())
+    count = settings.members or 1
+    parts = [split(slot.query_ids, fit.held_out, seed=settings.seed, part=i) for i in range(count)]
+    seeds = [settings.seed + 7919 * i for i in range(count)]
+
+    def train(network: nn.Module, loss: RowLoss, number: int) -> None:
+        descend(network, loss, weights=weights, parts=parts[number], settings=fit, seed=seeds[number])
+
+    members = []
+    for number, seed in enumerate(seeds):
+        with torch_for(fit, seed=seed):
+            members.append(_member(settings, inputs.shape[1], rate=rate))
+            affine = members[-1]["affine"]
+            train(affine, partial(_affine_loss, affine, inputs, clicks, skips), number)
+    with torch.no_grad():
+        affines = _held_out_mean([torch.sigmoid(member["affine"](inputs)) for member in members], parts)
+
+    def loss(zeta: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        if settings.published:
+            return published_loss(zeta, known[rows], affines[rows], clicks[rows], skips[rows])
+        odds = blended_odds(zeta, known[rows], affines[rows], mean=means[1])
+        return cross_entropy(odds, clicks[rows], skips[rows])
+
+    often, every = torch.from_numpy(shown).float(), torch.arange(len(slot))
+    k = 0.0
+    if not settings.published:
+        k = min(KS, key=lambda each: float(loss(torch.tanh(begin(often, k=each)), every).double().sum()))
+    starts = begin(often, k=k)
+    for number, member in enumerate(members):
+        with torch_for(fit, seed=seeds[number]):
+            trade_off = member["trade_off"]
+
+            def trade_off_loss(rows: torch.Tensor, trade_off: nn.Module = trade_off) -> torch.Tensor:
+                return loss(torch.tanh(starts[rows] + trade_off(inputs[rows])), rows)
+
+            train(trade_off, trade_off_loss, number)
+    with torch.no_grad():
+        zetas = _held_out_mean([torch.tanh(starts + member["trade_off"](inputs)) for member in members], parts)
+        values = _blend(settings, zetas, known, affines, mean=means[1]).double().numpy()
+    certainty = Certainty.fit(values, slot.clicks, slot.impressions, shown)
     return Approximation(settings, scale, members, means=means, k=k, certainty=certainty)
+
+
+def _affine_loss(
+    affine: nn.Module, inputs: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor, rows: torch.Tensor
+) -> torch.Tensor:
+    return cross_entropy(affine(inputs[rows]), clicks[rows], skips[rows])
 
 
 def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5) -> nn.ModuleDict:
@@ -322,61 +319,6 @@ def _restored(
     own = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
     member.load_state_dict(own, assign=True)
     return member
-
-
-def _fit_members(
-    slot: FirstSlot,
-    inputs: torch.Tensor,
-    known: torch.Tensor,
-    settings: ApproximateSettings,
-    *,
-    shown: Float64,
-    mean: float,
-) -> tuple[list[nn.ModuleDict], float, Certainty]:
-    """Return the fitted networks, k, and the certainty of their estimates."""
-    published, count = settings.published, settings.members or 0
-    clicks, skips = settings.fit.counts(slot)
-    weights = clicks + skips
-    parts = [split(slot.query_ids, settings.fit.held_out, seed=settings.seed, part=i) for i in range(count)]
-    seeds = [settings.seed + 7919 * i for i in range(count)]
-    rate = float(clicks.sum() / weights.sum())
-    members = []
-    for part, seed in zip(parts, seeds, strict=True):
-        with torch_for(settings.fit, seed=seed):
-            members.append(_member(settings, inputs.shape[1], rate=rate))
-            affine = members[-1]["affine"]
-
-            def affine_loss(rows: torch.Tensor, affine: nn.Module = affine) -> torch.Tensor:
-                return cross_entropy(affine(inputs[rows]), clicks[rows], skips[rows])
-
-            descend(affine, affine_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
-    with torch.no_grad():
-        affines = _held_out_mean([torch.sigmoid(member["affine"](inputs)) for member in members], parts)
-
-    def loss(zeta: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        parts = zeta, known[rows], affines[rows], clicks[rows], skips[rows]
-        return published_loss(*parts) if published else blend_loss(*parts, mean=mean)
-
-    often, every = torch.from_numpy(shown).float(), torch.arange(len(slot))
-
-    def loss_of_k(k: float) -> float:
-        return float(loss(torch.tanh(begin(often, k=k)), every).double().sum())
-
-    k = 0.0 if published else min(KS, key=loss_of_k)
-    starts = begin(often, k=k)
-    for member, part, seed in zip(members, parts, seeds, strict=True):
-        with torch_for(settings.fit, seed=seed):
-            trade_off = member["trade_off"]
-
-            def blended_loss(rows: torch.Tensor, trade_off: nn.Module = trade_off) -> torch.Tensor:
-                return loss(torch.tanh(starts[rows] + trade_off(inputs[rows])), rows)
-
-            descend(trade_off, blended_loss, weights=weights, parts=part, settings=settings.fit, seed=seed)
-    with torch.no_grad():
-        zetas = [torch.tanh(starts + member["trade_off"](inputs)) for member in members]
-        combined = published_blend if published else partial(blend, mean=mean)
-        values = combined(_held_out_mean(zetas, parts), known, affines).double().numpy()
-    return members, k, Certainty.fit(values, slot.clicks, slot.impressions, shown)
 
 
 def _held_out_mean(values: list[torch.Tensor], parts: list[Split]) -> torch.Tensor:
@@ -417,29 +359,18 @@ def begin(shown: torch.Tensor, *, k: float) -> torch.Tensor:
     return torch.zeros_like(shown) if k == 0 else torch.log1p(2 * (k / shown.clamp_min(SEEN))) / 2
 
 
-def blend(zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, *, mean: float) -> torch.Tensor:
-    """Return the default estimate of each pair, in (0, 1), [pairs].
-
-    Args:
-        zeta: Trade-off, [pairs].
-        imputed: Imputation in (0, 1), [pairs].
-        affine: Affine part in (0, 1), [pairs].
-        mean: Mean logit of the imputations in training.
-    """
-    return torch.sigmoid(logit(affine) + zeta * (logit(imputed) - mean))
+def blended_odds(zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, *, mean: float) -> torch.Tensor:
+    """Return the log odds of the default estimate, [pairs]; `mean` is the mean logit of the imputations in training."""
+    return logit(affine) + zeta * (logit(imputed) - mean)
 
 
-def blend_loss(
-    zeta: torch.Tensor,
-    imputed: torch.Tensor,
-    affine: torch.Tensor,
-    clicks: torch.Tensor,
-    skips: torch.Tensor,
-    *,
-    mean: float,
+def _blend(
+    settings: ApproximateSettings, zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, *, mean: float
 ) -> torch.Tensor:
-    """Return the cross entropy of the default estimate, summed over the impressions of each pair, [pairs]."""
-    return cross_entropy(logit(affine) + zeta * (logit(imputed) - mean), clicks, skips)
+    """Return the estimate of the preset, [pairs]."""
+    if settings.published:
+        return published_blend(zeta, imputed, affine)
+    return torch.sigmoid(blended_odds(zeta, imputed, affine, mean=mean))
 
 
 def published_blend(zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor) -> torch.Tensor:
@@ -470,13 +401,9 @@ def cross_entropy(odds: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor)
 
 
 def split(query_ids: Text, share: float, *, seed: int, part: int = 0) -> Split:
-    """Return the training rows and the held-out rows; all rows of a query are on the same side.
+    """Return the training rows and the held-out rows, with this share of the queries, all rows of a query together.
 
-    Args:
-        query_ids: Query of each row.
-        share: Share of the queries to hold out.
-        seed: Random seed.
-        part: Other parts of the same seed hold out other queries, as long as there are any.
+    Other parts of the same seed hold out other queries, as long as there are any.
     """
     queries, query = np.unique(query_ids, return_inverse=True)
     held_out = np.zeros(len(queries), dtype=bool)
@@ -487,7 +414,7 @@ def split(query_ids: Text, share: float, *, seed: int, part: int = 0) -> Split:
 
 def descend(
     network: nn.Module,
-    loss: Callable[[torch.Tensor], torch.Tensor],
+    loss: RowLoss,
     *,
     weights: torch.Tensor,
     parts: Split,
@@ -505,7 +432,8 @@ def descend(
         seed: Random seed of the order of the rows.
 
     Returns:
-        The mean loss per impression after each epoch on the held-out queries, or on all without any.
+        The mean loss per impression before training and after each epoch, on the held-out queries, or on all without
+        any.
     """
     rows, held_out = parts
     if len(rows) == 0 or float(weights[rows].sum()) == 0:
@@ -553,7 +481,7 @@ def torch_for(settings: DescentSettings, *, seed: int) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def _mean_loss(loss: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor, weights: torch.Tensor) -> float:
+def _mean_loss(loss: RowLoss, rows: torch.Tensor, weights: torch.Tensor) -> float:
     with torch.no_grad():
         return float(loss(rows).double().sum() / weights[rows].double().sum())
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 import numpy as np
 
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 
 if TYPE_CHECKING:
     import torch
@@ -51,19 +52,8 @@ class DescentSettings:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name, value in (("epochs", self.epochs), ("batch_size", self.batch_size), ("patience", self.patience)):
-            if value is not None and value < 1:
-                raise SettingError(name, value, "be at least 1")
-        if self.threads < 1:
-            raise SettingError("threads", self.threads, "be at least 1")
-        if not 0 < self.learning_rate <= 1:
-            raise SettingError("learning_rate", self.learning_rate, "be above 0 and at most 1")
-        if self.weight_decay is not None and not 0 <= self.weight_decay < 10:
-            raise SettingError("weight_decay", self.weight_decay, "be from 0 to 10")
-        if not 0 <= self.held_out <= 0.9:
-            raise SettingError("held_out", self.held_out, "be from 0 to .9")
-        if self.most is not None and self.most < 0:
-            raise SettingError("most", self.most, "be 0 or more")
+        check_fields(self, epochs=(1, None), batch_size=(1, None), patience=(1, None), threads=(1, None))
+        check_fields(self, learning_rate=(1e-12, 1), weight_decay=(0, 10), held_out=(0, 0.9), most=(0, None))
 
     def counts(self, slot: FirstSlot) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the clicks and skips of each pair, scaled to at most `most` impressions; each [pairs]."""
@@ -96,12 +86,7 @@ class ApproximateSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.preset not in get_args(Preset):
-            raise SettingError("preset", self.preset, f"be one of {', '.join(get_args(Preset))}")
-        if self.members is not None and self.members < 1:
-            raise SettingError("members", self.members, "be at least 1")
-        if not 0 <= self.seed < 2**32:
-            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
+        check_fields(self, preset=Preset, members=(1, None), seed=(0, 2**32 - 1))
         if not self.hidden or min(self.hidden) < 1:
             raise SettingError("hidden", self.hidden, "name at least one layer, each with at least one unit")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.relevance.pairs import FirstSlot, PairCounts, distinct_pairs, find_pairs
+from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs
 from clickprism.types import Bool, Float32, Float64, Int64, Text, check
 
 if TYPE_CHECKING:
@@ -34,33 +33,22 @@ LARGEST: Final = 8.0
 @final
 @dataclass(frozen=True, eq=False)
 class ClickVectors:
-    """The click vector of each pair, as of one time.
+    """The click vector of each pair, as of one time."""
 
-    Attributes:
-        query_ids: Query id of each pair.
-        document_ids: Document id of each pair.
-        x: Sums, described in `clickprism.log.schema`, [pairs, L].
-        fields: Names of the L entries, such as "month.clicked@3".
-        empty: Vector of a pair that was never shown, [L]: 0, and the length of the window for the age of a click.
-        as_of: Time of the vectors (UTC): x contains nothing later. None if unknown.
-    """
-
-    query_ids: Text
-    document_ids: Text
-    x: Float32
-    fields: tuple[str, ...]
-    empty: Float32
-    as_of: datetime | None = None
+    query_ids: Text  # Query id of each pair
+    document_ids: Text  # Document id of each pair
+    x: Float32  # Sums, described in `clickprism.log.schema`, [pairs, L]
+    fields: tuple[str, ...]  # Names of the L entries, such as "month.clicked@3"
+    empty: Float32  # Vector of a pair that was never shown, [L]: 0, and the length of the window for the age of a click
+    as_of: datetime | None = None  # Time of the vectors (UTC): x contains nothing later. None if unknown
 
     def __post_init__(self) -> None:
         check(self.x.ndim == 2, f"x must be a matrix, got {self.x.ndim} dimensions")
         pairs, width = self.x.shape
         check(len(self.fields) == width, f"x has {width} columns, but there are {len(self.fields)} fields")
-        check(self.empty.shape == (width,), f"empty must be [{width}], got {list(self.empty.shape)}")
         check(len(self.query_ids) == pairs, f"{pairs} vectors but {len(self.query_ids)} query ids")
         first, _ = distinct_pairs(self.query_ids, self.document_ids)
         check(len(first) == pairs, "each pair must have one click vector")
-        check(bool(np.isfinite(self.x).all()), "x must be finite")
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> ClickVectors:
@@ -71,33 +59,6 @@ class ClickVectors:
         ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id")]
         empty = empty_vector(snapshot)
         return cls(ids[0], ids[1], x.astype(np.float32), snapshot.fields, empty, as_of=snapshot.as_of)
-
-    @classmethod
-    def of_counts(
-        cls,
-        query_ids: Text,
-        document_ids: Text,
-        windows: Mapping[str, PairCounts],
-        *,
-        as_of: datetime | None = None,
-    ) -> ClickVectors:
-        """Return vectors of counts by window, such as {"week": ..., "month": ...}, in total and at each position.
-
-        >>> week = PairCounts(np.array([[3, 1]]), np.array([[2, 0]]))
-        >>> vectors = ClickVectors.of_counts(np.array(["q"]), np.array(["d"]), {"week": week})
-        >>> dict(zip(vectors.fields, vectors.x[0].tolist(), strict=True))["week.clicked@1"]
-        2.0
-        """
-        names: list[str] = []
-        columns: list[Float64] = []
-        for window, counts in windows.items():
-            for name in ("impressions", "clicked", "examination"):
-                sums = getattr(counts, name)
-                if sums is not None:
-                    names += [f"{window}.{name}", *(f"{window}.{name}@{k + 1}" for k in range(counts.positions))]
-                    columns += [sums.sum(axis=1, keepdims=True, dtype=np.float64), sums]
-        x = np.concatenate(columns, axis=1).astype(np.float32)
-        return cls(query_ids, document_ids, x, tuple(names), np.zeros(len(names), np.float32), as_of)
 
     def __len__(self) -> int:
         return len(self.x)
@@ -165,20 +126,13 @@ class VectorScale:
 
     A raw scale (`fit_raw`) has the fields themselves as inputs, standardised and not limited: a linear map, which the
     first layer of a network can undo. Without it counts of thousands saturate tanh.
-
-    Attributes:
-        fields: Fields of the vectors.
-        empty: Vector of a pair that was never shown, [L].
-        rates: Click rate of the training pairs for each field of impressions at a position, else 0, [L].
-        mean: Mean of each input over the training pairs, [inputs].
-        factor: 1 / deviation; 0 for a constant input, [inputs].
     """
 
-    fields: tuple[str, ...]
-    empty: Float64
-    rates: Float64
-    mean: Float64
-    factor: Float64
+    fields: tuple[str, ...]  # Fields of the vectors
+    empty: Float64  # Vector of a pair that was never shown, [L]
+    rates: Float64  # Click rate of the training pairs for each field of impressions at a position, else 0, [L]
+    mean: Float64  # Mean of each input over the training pairs, [inputs]
+    factor: Float64  # 1 / deviation; 0 for a constant input, [inputs]
 
     def __post_init__(self) -> None:
         width = len(self.fields)

@@ -8,7 +8,7 @@ the same on every engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date
@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy.special import betaincinv, expit
 
-from clickprism._util.files import atomic_file
 from clickprism._util.tables import Table
 from clickprism.data.logged import Logged
 from clickprism.errors import SettingError, UnsupportedError
@@ -37,20 +36,23 @@ from clickprism.log_model.results import ClickParameters, Curve, Verdict, read_p
 from clickprism.log_model.terms import log_odds
 from clickprism.log_model.value import ClickValue, click_value
 from clickprism.relevance.estimates import (
+    BY_PAIR,
     ESTIMATES,
     SOURCES,
     Estimates,
+    count_suppressed,
     count_written,
     estimate_rows,
     join_files,
     with_suppressed,
+    write_estimates,
 )
-from clickprism.relevance.estimators import DoublyRobust, EstimateSettings, Estimator, FromLogModel, normal_quantile
+from clickprism.relevance.estimators import DEFAULT, DoublyRobust, EstimateSettings, Estimator, normal_quantile
 from clickprism.relevance.pair_files import IMPUTATION, check_imputation
 from clickprism.relevance.pairs import PairCounts
 from clickprism.relevance.randomised import first_intercept, log_slot_parameters
 from clickprism.training.calibration import Calibration
-from clickprism.types import Bool, Float64, Int64
+from clickprism.types import Float64, Int64
 
 if TYPE_CHECKING:
     from clickprism.log.engines.base import Engine
@@ -68,68 +70,43 @@ MEANINGS: Final = {
     "imputation": "the imputation",
 }
 """Text for each source of an estimate; the keys are `SOURCES`."""
+IDENTIFIED: Final = {
+    "features": "identified by features only, not by documents shown at several positions",
+    "not identified": "not identified by this log: estimates there rely on the order of the engine",
+}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ModelSummary:
-    """What the output of `estimate` says about the model of the log.
+    """What the output of `estimate` says about the model of the log."""
 
-    Attributes:
-        curve: Observation at each position relative to position 1, as `clickprism bias position` prints it.
-        strength: Prior strength, in impressions at position 1.
-        fits: Whether the model fits the log.
-        feedback: Whether the engine reacts to clicks.
-        warnings: What may be wrong with the estimates, a sentence each.
-    """
-
-    curve: Curve
-    strength: float
-    fits: bool
-    feedback: Verdict
-    warnings: tuple[str, ...]
+    curve: Curve  # Observation at each position relative to position 1, as `clickprism bias position` prints it
+    strength: float  # Prior strength, in impressions at position 1
+    fits: bool  # Whether the model fits the log
+    feedback: Verdict  # Whether the engine reacts to clicks
+    warnings: tuple[str, ...]  # What may be wrong with the estimates, a sentence each
 
     @classmethod
     def of(cls, model: LogModel) -> ModelSummary:
         """Return the summary of a model."""
-        fits = model.fit_quality.fits
-        return cls(model.curve, model.strength, fits, model.feedback.verdict, tuple(_warnings(model)))
-
-    def rows(self) -> list[list[str]]:
-        """Return the rows of the output."""
-        shown = [k for k in POSITIONS if k <= len(self.curve)]
-        values = ", ".join(f"{self.curve.values[k - 1]:.3f}" for k in shown)
-        return [
-            ["prior strength, in impressions at position 1", f"{self.strength:.3g}"],
-            [f"observation at positions {', '.join(map(str, shown))}", values],
-            ["the model fits the log", "yes" if self.fits else "no"],
-        ]
-
-
-def _warnings(model: LogModel) -> list[str]:
-    """Return what a reader of the estimates must know, a sentence or two each."""
-    found, linkage = [], model.linkage
-    meanings = {
-        "features": "identified by features only, not by documents shown at several positions",
-        "not identified": "not identified by this log: estimates there rely on the order of the engine",
-    }
-    for kind, meaning in meanings.items():
-        positions = [k for k, each in enumerate(linkage.identified, start=1) if each == kind and k > 1]
-        if positions and model.curve.name != "given":
-            where = _span(positions)
-            found.append(f"Warning: observation at {where} is {meaning}. {linkage.repair}".strip())
-    if model.feedback.verdict == "present":
-        found.append(
-            "Warning: the engine reacts to clicks: it moves documents up after clicks. The estimates are corrected "
-            "for this as far as it can be estimated."
-        )
-    if not model.fit_quality.fits:
-        off = np.expm1(model.fit_quality.largest)
-        found.append(
-            f"Warning: the model does not fit this log: observed clicks differ from expected clicks by up to {off:.0%} "
-            "at some positions, so the intervals are too narrow. For details run: clickprism diagnose LOG"
-        )
-    return found
+        fit, linkage, warnings = model.fit_quality, model.linkage, []
+        for kind, meaning in IDENTIFIED.items():
+            positions = [k for k, each in enumerate(linkage.identified, start=1) if each == kind and k > 1]
+            if positions and model.curve.name != "given":
+                warnings.append(f"Warning: observation at {_span(positions)} is {meaning}. {linkage.repair}".strip())
+        if model.feedback.verdict == "present":
+            warnings.append(
+                "Warning: the engine reacts to clicks: it moves documents up after clicks. The estimates are corrected "
+                "for this as far as it can be estimated."
+            )
+        if not fit.fits:
+            warnings.append(
+                "Warning: the model does not fit this log: observed clicks differ from expected clicks by up to "
+                f"{np.expm1(fit.largest):.0%} at some positions, so the intervals are too narrow. For details run: "
+                "clickprism diagnose LOG"
+            )
+        return cls(model.curve, model.strength, fit.fits, model.feedback.verdict, tuple(warnings))
 
 
 def _span(positions: list[int]) -> str:
@@ -144,32 +121,19 @@ def _span(positions: list[int]) -> str:
 @final
 @dataclass(frozen=True)
 class LogEstimates:
-    """The estimates of a log, which are in a file.
+    """The estimates of a log, which are in a file."""
 
-    Attributes:
-        pairs: Number of pairs in the file.
-        sources: Number of pairs by what most of their estimate comes from (`SOURCES`).
-        imputed_only: Number of pairs without an impression that counts.
-        suppressed: Number of pairs that are excluded, since fewer than min_users users saw them.
-        below: Number of impressions below the last position that is used.
-        without_imputation: Number of pairs without an imputation; they get the mean imputation of the shown pairs.
-        estimator: Name of the estimator.
-        beta_1: Click probability of an irrelevant first result that doubly_robust assumed; None for others.
-        parameters: Click parameters of the positions.
-        model: What the model of the log says; None if none was fitted.
-        file: The file that was written.
-    """
-
-    pairs: int
-    sources: dict[str, int]
-    imputed_only: int
-    suppressed: int
-    below: int
-    without_imputation: int
+    pairs: int  # Number of pairs in the file
+    sources: dict[str, int]  # Number of pairs by what most of their estimate comes from (`SOURCES`)
+    imputed_only: int  # Number of pairs without an impression that counts
+    suppressed: int  # Number of pairs that are excluded, since fewer than min_users users saw them
+    below: int  # Number of impressions below the last position that is used
+    without_imputation: int  # Number of pairs without an imputation; they get the mean imputation of the shown pairs
     estimator: str
-    parameters: ClickParameters
-    model: ModelSummary | None
+    parameters: ClickParameters  # Click parameters of the positions
+    model: ModelSummary | None  # What the model of the log says; None if none was fitted
     file: Path
+    # Click probability of an irrelevant first result that doubly_robust assumed; None for others
     beta_1: float | None = None
 
     @classmethod
@@ -179,25 +143,16 @@ class LogEstimates:
         estimator: str,
         parameters: ClickParameters,
         *,
-        suppressed: int = 0,
-        below: int = 0,
+        below: int,
         imputed: bool = False,
         model: LogModel | None = None,
+        beta_1: float | None = None,
     ) -> LogEstimates:
         """Count the rows of a file of estimates; `imputed` says whether there was an imputation."""
         only, without, sources = count_written(file)
-        return cls(
-            pairs=sum(sources.values()),
-            sources=sources,
-            imputed_only=only,
-            suppressed=suppressed,
-            below=below,
-            without_imputation=without if imputed else 0,
-            estimator=estimator,
-            parameters=parameters,
-            model=None if model is None else ModelSummary.of(model),
-            file=file,
-        )
+        summary, pairs = None if model is None else ModelSummary.of(model), sum(sources.values())
+        without, few = without if imputed else 0, count_suppressed(file)
+        return cls(pairs, sources, only, few, below, without, estimator, parameters, summary, file, beta_1)
 
     def tables(self) -> list[Table]:
         """Return the counts, and what the model of the log says."""
@@ -209,7 +164,14 @@ class LogEstimates:
         if self.without_imputation:
             rows.append(["pairs without an imputation: its mean", f"{self.without_imputation:,}"])
         if self.model is not None:
-            rows += self.model.rows()
+            curve = self.model.curve
+            shown = [k for k in POSITIONS if k <= len(curve)]
+            values = ", ".join(f"{curve.values[k - 1]:.3f}" for k in shown)
+            rows += [
+                ["prior strength, in impressions at position 1", f"{self.model.strength:.3g}"],
+                [f"observation at positions {', '.join(map(str, shown))}", values],
+                ["the model fits the log", "yes" if self.model.fits else "no"],
+            ]
         return [Table("", [f"estimator {self.estimator}", ""], rows)]
 
     @property
@@ -261,52 +223,43 @@ def estimate_relevance(
         if not days:
             span = f"{known[0]} to {known[-1]}" if known else "no day"
             raise UnsupportedError(f"has no events on these days; it has {span}", file=store.folder)
-    given = None if propensities is None else read_propensities(propensities)
-    if parameters is None:
-        update_sessions(store, engine, days)
-    fit = partial(fit_log, store, engine, settings, days=days, propensities=given, folder=model)
-    if isinstance(estimator, FromLogModel):
+    update_sessions(store, engine, days)
+    observation = None if propensities is None else read_propensities(propensities)
+    fit = partial(fit_log, store, engine, settings, days=days, propensities=observation, folder=model)
+    if estimator is None:
         fitted = fit(imputation=imputation)
-        few = write_posterior(fitted, out, min_users=settings.min_users, store=store)
-        return LogEstimates.of(
-            out,
-            estimator.name,
-            fitted.model.parameters,
-            suppressed=few,
-            below=fitted.sums.below,
-            imputed=imputation is not None,
-            model=fitted.model,
-        )
+        write_posterior(fitted, out, min_users=settings.min_users, store=store)
+        given, below = imputation is not None, fitted.sums.below
+        return LogEstimates.of(out, DEFAULT, fitted.model.parameters, below=below, imputed=given, model=fitted.model)
     log_model: LogModel | None = None
     if parameters is not None:
-        found = ClickParameters.read(parameters)
-        found = found if settings.depth is None else found.cut(settings.depth)
+        used = ClickParameters.read(parameters)
+        used = used if settings.depth is None else used.cut(settings.depth)
     elif settings.click_parameters == "first_slot":
-        found = log_slot_parameters(store, engine, days=days, depth=settings.depth)
+        used = log_slot_parameters(store, engine, days=days, depth=settings.depth)
         if isinstance(estimator, DoublyRobust) and "beta_1" not in settings.estimator:
-            estimator = replace(estimator, beta_1=first_intercept(found))
+            estimator = replace(estimator, beta_1=first_intercept(used))
     else:
         log_model = fit().model
-        found = log_model.parameters
+        used = log_model.parameters
     examiner = chosen_model(store.folder / "models", examination)
-    if estimator.name == "doubly_robust" and examiner is not None and examiner.settings.clicks == "all":
+    if isinstance(estimator, DoublyRobust) and examiner is not None and examiner.settings.clicks == "all":
         store.note(
             "warning: the examination model uses the click on the document itself, which biases doubly_robust. "
             f"Run: clickprism bias examination {store.folder} --clicks others"
         )
-    made = estimate_log(
+    found = estimate_log(
         store,
         engine,
         out,
         estimator=estimator,
-        parameters=found,
+        parameters=used,
         imputation=imputation,
         days=days,
         k=settings.min_users,
         examiner=examiner,
     )
-    summary = None if log_model is None else ModelSummary.of(log_model)
-    return replace(made, model=summary, beta_1=getattr(estimator, "beta_1", None))
+    return found if log_model is None else replace(found, model=ModelSummary.of(log_model))
 
 
 def _check_options(
@@ -318,16 +271,17 @@ def _check_options(
 ) -> None:
     """Raise `SettingError` if options of `estimate_relevance` contradict each other, or one is missing."""
     name = settings.estimator["name"]
-    if parameters is not None and name == FromLogModel.name:
-        raise SettingError("parameters", str(parameters), "be omitted for log_model; give --propensities instead")
-    if parameters is not None and propensities is not None:
-        raise SettingError("parameters", str(parameters), "be omitted if propensities are given")
-    if parameters is not None and model is not None:
-        raise SettingError("model", str(model), "be omitted if parameters are given, since no model is fitted then")
+    if parameters is not None:
+        if name == DEFAULT:
+            raise SettingError("parameters", str(parameters), "be omitted for log_model; give --propensities instead")
+        if propensities is not None:
+            raise SettingError("parameters", str(parameters), "be omitted if propensities are given")
+        if model is not None:
+            raise SettingError("model", str(model), "be omitted if parameters are given, since no model is fitted then")
     others = parameters, propensities, model
     if settings.click_parameters == "first_slot" and any(each is not None for each in others):
         raise SettingError("click_parameters", "first_slot", "be used without --parameters, --propensities and --model")
-    if name in ("doubly_robust", "imputation") and imputation is None:
+    if name == DoublyRobust.name and imputation is None:
         raise SettingError("imputation", None, f"be given for the estimator {name}")
 
 
@@ -339,15 +293,14 @@ def estimate_log(
     estimator: Estimator,
     parameters: ClickParameters,
     imputation: Path | None = None,
-    days: Iterable[date] | None = None,
+    days: Sequence[date] | None = None,
     k: int | None = None,
     examiner: Examiner | None = None,
-    refresh: bool = True,
 ) -> LogEstimates:
     """Estimate the relevance of every pair of a log and of an imputation; write a Parquet file (`ESTIMATES`).
 
     Args:
-        store: The log.
+        store: The log, whose sessions must be up to date.
         engine: Engine that adds up the clicks.
         out: File to write.
         estimator: The estimator, such as `Affine()`.
@@ -356,42 +309,43 @@ def estimate_log(
         days: Use only these days; by default all.
         k: Ignore the clicks on pairs seen by fewer users. By default the k of the log, or 0 if it has no user ids.
         examiner: Examination model; `doubly_robust` needs one.
-        refresh: Update the sessions first.
     """
     with store.lock(), ExitStack() as stack:
         partials = store.table("partials")
-        chosen = None if days is None else sorted(days)
         known = {*store.table("events").days(), *store.table("sessions").days(), *partials.days()}
-        needed = sorted(known if chosen is None else known & set(chosen))
-        if refresh:
-            update_sessions(store, engine, needed)
-        update_partials(store, engine, days=needed, examiner=examiner)
+        update_partials(
+            store, engine, days=sorted(known if days is None else known.intersection(days)), examiner=examiner
+        )
         names = (*COUNTS, *EXAMINATION) if examiner is not None else COUNTS
-        rows = engine.read(partials.files(chosen), PARTIALS)
+        rows = engine.read(partials.files(days), PARTIALS)
         sums = stack.enter_context(engine.held(pair_sums(rows, depth=len(parameters), names=names)))
         below, every = (int(_one(engine, value)) for value in (sums.below.sum().fill_null(0), sums.count()))
-        sessions = engine.read(store.table("sessions").files(chosen), SESSIONS)
+        sessions = engine.read(store.table("sessions").files(days), SESSIONS)
         if k is None:
             k = store.settings.windows.k if _one(engine, sessions.user_id.count()) else 0
+        shown = every
         if k > 0:
-            enough = _seen_by(sessions, k)
-            sums = stack.enter_context(engine.held(sums.semi_join(enough, list(PAIR))))
-        shown = int(_one(engine, sums.count())) if k > 0 else every
+            users = counting(sessions).group_by(list(PAIR)).aggregate(users=counting(sessions).user_id.nunique())
+            sums = stack.enter_context(engine.held(sums.semi_join(users.filter(users.users >= k), list(PAIR))))
+            shown = int(_one(engine, sums.count()))
         if every and not shown and imputation is None:
-            raise UnsupportedError(
-                f"fewer than {k} users saw each of the {every:,} pairs, so that their clicks are ignored (privacy)",
-                file=store.folder,
-                remedy="If the log has no user ids, or few users, use --min-users 0; otherwise use more days",
-            )
+            raise _too_few_users(store, k, every)
         if imputation is not None:
             sums = with_imputation(sums, engine.read([check_imputation(imputation)], IMPUTATION))
         task = _learned(_Task(estimator, parameters, names), engine, sums, shown=shown)
         with store.staging() as folder:
             schema = with_suppressed(every - shown)
-            files = engine.write_batches(sums, task, schema, Path(folder), stem="estimates")
-            join_files(files, out, schema)
-    name, few, given = estimator.name, every - shown, imputation is not None
-    return LogEstimates.of(out, name, parameters, suppressed=few, below=below, imputed=given)
+            join_files(engine.write_batches(sums, task, schema, Path(folder), stem="estimates"), out, schema)
+    beta_1 = getattr(estimator, "beta_1", None)
+    return LogEstimates.of(out, estimator.name, parameters, below=below, imputed=imputation is not None, beta_1=beta_1)
+
+
+def _too_few_users(store: LogStore, k: int, pairs: int) -> UnsupportedError:
+    return UnsupportedError(
+        f"fewer than {k} users saw each of the {pairs:,} pairs, so they are excluded (privacy)",
+        file=store.folder,
+        remedy="If this log does not need the threshold, use --min-users 0; otherwise use more days",
+    )
 
 
 def pair_sums(partials: Any, *, depth: int, names: Sequence[str] = COUNTS) -> Any:
@@ -451,7 +405,7 @@ def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
     if shown > LEARN:
         letters = (sample.query_id + "\x1f" + sample.document_id).hexdigest("sha256").substr(0, 6)
         sample = sample.filter(letters < f"{int(LEARN / shown * 16**6):06x}")
-    table = engine.collect(sample).sort_by([(name, "ascending") for name in PAIR])
+    table = engine.collect(sample).sort_by(BY_PAIR)
     if not given and not table.num_rows:
         raise UnsupportedError(
             "the log has no pair to estimate", remedy="Ingest events first, use other days, or lower --min-users"
@@ -468,13 +422,6 @@ def with_imputation(sums: Any, imputed: Any) -> Any:
     return both.select(
         **pair, **{name: both[name] for name in sums.columns if name not in PAIR}, imputation=both.imputation
     )
-
-
-def _seen_by(sessions: Any, k: int) -> Any:
-    """Return the pairs that at least k distinct users saw; rows without a user do not count."""
-    rows = counting(sessions)
-    found = rows.group_by(list(PAIR)).aggregate(users=rows.user_id.nunique())
-    return found.filter(found.users >= k).select(*PAIR)
 
 
 def _numbers(column: Any) -> Float64:
@@ -516,26 +463,26 @@ def estimate_table(
         folder: Folder to save the model of the log to.
         texts: Text of each query by its id; by default the ids are the texts.
     """
-    model = LogModel.fit(
-        logged,
-        settings=LogModelSettings(depth=settings.depth, confidence=settings.confidence, seed=settings.seed),
-        propensities=None if propensities is None else read_propensities(propensities),
-    )
+    given = None if propensities is None else read_propensities(propensities)
+    model = LogModel.fit(logged, settings=_model_settings(settings), propensities=given)
     if folder is not None:
         model.save(folder)
     value, found, estimates = click_value(logged, outcome), model.relevance, posterior_estimates(model)
     if value is not None:
         estimates = times_value(estimates, value, found.rows, settings.confidence)
     ids = model.query_ids.tolist()
-    shown = {text: text for text in ids} if texts is None else texts
-    pairs = pa.table({"query_id": ids, "document_id": model.document_ids.tolist()})
-    pairs = pairs.append_column("query", pa.array([shown.get(query) for query in ids], pa.string()))
-    table = pa.table(estimate_rows(pairs, estimates, found.impressions, found.clicks), schema=ESTIMATES)
-    with atomic_file(out, parents=True) as draft:
-        pq.write_table(table.sort_by([(name, "ascending") for name in PAIR]), draft, compression="zstd")
-    name = FromLogModel.name if value is None else f"{FromLogModel.name}, of {outcome}"
+    shown = ids if texts is None else [texts.get(query) for query in ids]
+    pairs = pa.table(
+        {"query_id": ids, "document_id": model.document_ids.tolist(), "query": pa.array(shown, pa.string())}
+    )
+    write_estimates(pa.table(estimate_rows(pairs, estimates, found.impressions, found.clicks), schema=ESTIMATES), out)
+    name = DEFAULT if value is None else f"{DEFAULT}, of {outcome}"
     below = int(logged.clicks.list_impressions[logged.clicks.positions > len(model.curve)].sum())
     return LogEstimates.of(out, name, model.parameters, below=below, model=model)
+
+
+def _model_settings(settings: EstimateSettings) -> LogModelSettings:
+    return LogModelSettings(depth=settings.depth, confidence=settings.confidence, seed=settings.seed)
 
 
 def times_value(estimates: Estimates, value: ClickValue, rows: Int64, confidence: float) -> Estimates:
@@ -561,20 +508,14 @@ def times_value(estimates: Estimates, value: ClickValue, rows: Int64, confidence
 @final
 @dataclass(frozen=True, eq=False)
 class FittedLog:
-    """The model of an ingested log.
-
-    Attributes:
-        model: The model.
-        sums: What it was fitted to.
-        imputed: Imputation of each pair of the log, nan if it has none, [pairs]; None without an imputation.
-        unshown: query_id, document_id and imputation of the pairs that were never shown; None without an imputation.
-        texts: query_id and query, the text of each query.
-    """
+    """The model of an ingested log."""
 
     model: LogModel
-    sums: LogSums
-    texts: pa.Table
+    sums: LogSums  # What it was fitted to
+    texts: pa.Table  # columns query_id and query, the text of each query
+    # Imputation of each pair of the log, nan if it has none, [pairs]; None without an imputation
     imputed: Float64 | None = None
+    # columns query_id, document_id and imputation of the pairs that were never shown; None without an imputation
     unshown: pa.Table | None = None
 
 
@@ -599,23 +540,17 @@ def fit_log(
         propensities: Known observation at each position, [positions].
         folder: Folder to save the model to.
     """
-    given = None if imputation is None else pq.read_table(check_imputation(imputation), columns=IMPUTATION.names)
     counted = settings.min_users != 0
     sums = read_sums(store, engine, days=days, depth=settings.depth, users=counted, ids=folder is not None)
-    imputed, unshown = (None, None) if given is None else _matched(sums.pairs, given)
-    prior = None
-    if imputed is not None and np.isfinite(imputed).sum() >= FEW:
-        prior = np.where(np.isnan(imputed), np.nanmean(imputed), imputed)
-    model = LogModel.fit(
-        sums.logged,
-        settings=LogModelSettings(depth=settings.depth, confidence=settings.confidence, seed=settings.seed),
-        imputation=prior,
-        propensities=propensities,
-    )
+    imputed, unshown, prior = None, None, None
+    if imputation is not None:
+        imputed, unshown = _matched(sums.pairs, pq.read_table(check_imputation(imputation), columns=IMPUTATION.names))
+        if np.isfinite(imputed).sum() >= FEW:
+            prior = np.where(np.isnan(imputed), np.nanmean(imputed), imputed)
+    model = LogModel.fit(sums.logged, settings=_model_settings(settings), imputation=prior, propensities=propensities)
     if folder is not None:
         rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))
-        searches = rows.select("day", "search_id", "query_id").distinct().count().name("searches")
-        number = engine.collect(searches.as_table())["searches"][0].as_py()
+        number = _one(engine, rows.select("day", "search_id", "query_id").distinct().count())
         model = replace(model, size=replace(model.size, sessions=int(number)))
         model.save(folder)
     events = engine.read(store.table("events").files(days), EVENTS)
@@ -639,15 +574,10 @@ def _matched(pairs: pa.Table, given: pa.Table) -> tuple[Float64, pa.Table]:
 @final
 @dataclass(frozen=True)
 class PriorOfImputation:
-    """Relevance of pairs that were never shown: c_1 ~ Beta(k m, k (1 - m)), m = the calibrated imputation.
+    """Relevance of pairs that were never shown: c_1 ~ Beta(k m, k (1 - m)), m = the calibrated imputation."""
 
-    Attributes:
-        calibration: Log-odds of m by the log-odds of the imputation.
-        k: Strength, by how much the relevance of shown pairs differs from m.
-    """
-
-    calibration: Calibration
-    k: float
+    calibration: Calibration  # Log-odds of m by the log-odds of the imputation
+    k: float  # Strength, by how much the relevance of shown pairs differs from m
 
     @classmethod
     def of(cls, imputed: Float64, shown: Estimates) -> PriorOfImputation:
@@ -690,35 +620,25 @@ def write_posterior(fitted: FittedLog, out: Path, *, min_users: int | None, stor
         The number of pairs that too few users saw.
     """
     sums, relevance, imputed = fitted.sums, fitted.model.relevance, fitted.imputed
-    known = posterior_estimates(fitted.model)
     if min_users is None and not sums.users.any():
         store.note("This log has no user ids, so no pair is excluded because few users saw it (--min-users).")
         min_users = 0
     least = store.settings.windows.k if min_users is None else min_users
-    enough: Bool = sums.users >= least
+    enough = np.asarray(sums.users >= least)
     if not enough.any() and imputed is None:
-        raise UnsupportedError(
-            f"fewer than {least} users saw each of the {len(enough):,} pairs, so they are excluded (privacy)",
-            file=store.folder,
-            remedy="If this log does not need the threshold, use --min-users 0; otherwise use more days",
-        )
-    kept = np.flatnonzero(enough)
-    pairs = sums.pairs
+        raise _too_few_users(store, least, len(enough))
+    kept, pairs, known = np.flatnonzero(enough), sums.pairs, posterior_estimates(fitted.model)
     if imputed is not None:
         pairs = pairs.append_column("imputation", pa.array(imputed, from_pandas=True))
     rows = estimate_rows(pairs.take(kept), known.select(kept), relevance.impressions[kept], relevance.clicks[kept])
     table = pa.table(rows, schema=ESTIMATES)
     if imputed is not None and fitted.unshown is not None:
-        few = np.flatnonzero(~enough & np.isfinite(imputed))
+        few, usable = (np.flatnonzero(each & np.isfinite(imputed)) for each in (~enough, enough))
         rest = pa.concat_tables([pairs.take(few).cast(IMPUTATION), fitted.unshown])
-        usable = np.flatnonzero(enough & np.isfinite(imputed))
         prior = PriorOfImputation.of(imputed[usable], known.select(usable))
         found = prior.estimates(rest["imputation"].to_numpy(), fitted.model.settings.confidence)
         none = np.zeros(rest.num_rows)
         table = pa.concat_tables([table, pa.table(estimate_rows(rest, found, none, none), schema=ESTIMATES)])
     table = table.drop_columns("query").join(fitted.texts, "query_id", join_type="left outer").select(ESTIMATES.names)
-    table = table.sort_by([(name, "ascending") for name in PAIR])
-    suppressed = len(enough) - len(kept)
-    with atomic_file(out, parents=True) as draft:
-        pq.write_table(table.cast(with_suppressed(suppressed)), draft, compression="zstd")
-    return suppressed
+    write_estimates(table, out, suppressed=len(enough) - len(kept))
+    return len(enough) - len(kept)

@@ -42,6 +42,7 @@ ESTIMATES: Final = pa.schema(
 """`estimate` is null if nothing is known. `Estimates` describes the columns `lower` to `imputed_only` and `source`.
 `query` is the text of the query, null if it is not known."""
 SUPPRESSED: Final = b"clickprism.suppressed"  # key of the number of pairs that too few users saw, in the metadata
+BY_PAIR: Final = [(name, "ascending") for name in PAIR]
 _BATCH: Final = 65_536
 _REMEDY: Final = "Create it with: clickprism relevance estimate LOG --out FILE.parquet"
 
@@ -54,26 +55,18 @@ def source_of(weight: Float64) -> Int32:
 @final
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Relevance of each pair as c_1, its click probability at position 1; all [pairs].
+    """Relevance of each pair as c_1, its click probability at position 1; all [pairs]."""
 
-    Attributes:
-        values: The estimates; nan if nothing is known.
-        lower: Lower ends of the intervals; 0 if nothing is known.
-        upper: Upper ends; 1 if nothing is known.
-        variance: Variance of the estimate, computed at the middle of its interval, since at the estimate itself it
-            would be 0 for every pair without clicks; nan if nothing is known.
-        weight: Number of impressions at position 1 that the clicks of the pair are equivalent to; 0 without any.
-        imputed_only: Whether the estimate does not use clicks of the pair.
-        source: What most of the estimate comes from, as an index of `SOURCES`; by default "clicks" if the weight is
-            above 0, else "imputation".
-    """
-
-    values: Float64
-    lower: Float64
-    upper: Float64
+    values: Float64  # The estimates; nan if nothing is known
+    lower: Float64  # Lower ends of the intervals; 0 if nothing is known
+    upper: Float64  # Upper ends; 1 if nothing is known
+    # Variance of the estimate, computed at the middle of its interval, since at the estimate itself it would be 0 for
+    # every pair without clicks; nan if nothing is known
     variance: Float64
-    weight: Float64
-    imputed_only: Bool
+    weight: Float64  # Number of impressions at position 1 that the clicks of the pair are equivalent to; 0 without any
+    imputed_only: Bool  # Whether the estimate does not use clicks of the pair
+    # What most of the estimate comes from, as an index of `SOURCES`; by default "clicks" if the weight is above 0, else
+    # "imputation"
     source: Int32 = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def __post_init__(self) -> None:
@@ -103,22 +96,20 @@ def estimate_rows(
     pairs: pa.Table | pa.RecordBatch, estimates: Estimates, impressions: Float64 | Int64, clicked: Float64 | Int64
 ) -> list[pa.Array]:
     """Return the columns of `ESTIMATES`; nan becomes null. The pairs may have columns `imputation` and `query`."""
-    source = pa.DictionaryArray.from_arrays(estimates.source, list(SOURCES)).cast(pa.string())
-    columns = {name: pairs.column(name) for name in PAIR} | {
-        "estimate": pa.array(estimates.values, from_pandas=True),
-        "lower": pa.array(estimates.lower),
-        "upper": pa.array(estimates.upper),
-        "variance": pa.array(estimates.variance, from_pandas=True),
-        "weight": pa.array(estimates.weight),
-        "imputed_only": pa.array(estimates.imputed_only),
-        "impressions": pa.array(impressions.astype(np.int64)),
-        "clicked": pa.array(clicked.astype(np.int64)),
-        "source": source,
-    }
-    for name in ("imputation", "query"):
-        given = name in pairs.schema.names
-        columns[name] = pairs.column(name) if given else pa.nulls(len(estimates), ESTIMATES.field(name).type)
+    given = {name: pairs.column(name) for name in (*PAIR, "imputation", "query") if name in pairs.schema.names}
+    numbers = {name: getattr(estimates, name) for name in ("lower", "upper", "variance", "weight", "imputed_only")}
+    numbers |= {"estimate": estimates.values, "impressions": impressions.astype(np.int64)}
+    numbers |= {"clicked": clicked.astype(np.int64)}
+    columns = {each.name: pa.nulls(len(estimates), each.type) for each in ESTIMATES} | given
+    columns |= {name: pa.array(values, from_pandas=True) for name, values in numbers.items()}
+    columns["source"] = pa.DictionaryArray.from_arrays(estimates.source, list(SOURCES)).cast(pa.string())
     return [columns[name] for name in ESTIMATES.names]
+
+
+def write_estimates(table: pa.Table, out: Path, *, suppressed: int = 0) -> None:
+    """Write a table of estimates, ordered by pair."""
+    with atomic_file(out, parents=True) as draft:
+        pq.write_table(table.sort_by(BY_PAIR).cast(with_suppressed(suppressed)), draft, compression="zstd")
 
 
 def join_files(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
@@ -149,15 +140,10 @@ def count_suppressed(path: Path) -> int:
 
 def count_written(out: Path) -> tuple[int, int, dict[str, int]]:
     """Return how many rows of a file of estimates use no clicks, how many have no imputation, and rows by source."""
-    imputed_only = without = 0
-    sources = dict.fromkeys(SOURCES, 0)
-    with pq.ParquetFile(out) as opened:
-        for batch in opened.iter_batches(columns=["imputed_only", "imputation", "source"]):
-            imputed_only += pc.sum(batch.column("imputed_only")).as_py() or 0
-            without += batch.column("imputation").null_count
-            for each in batch.column("source").value_counts().to_pylist():
-                sources[each["values"]] += each["counts"]
-    return imputed_only, without, {name: count for name, count in sources.items() if count}
+    table = pq.read_table(out, columns=["imputed_only", "imputation", "source"])
+    found = {each["values"]: each["counts"] for each in table["source"].value_counts().to_pylist()}
+    sources = {name: found[name] for name in SOURCES if name in found}
+    return pc.sum(table["imputed_only"]).as_py() or 0, table["imputation"].null_count, sources
 
 
 def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
@@ -175,19 +161,16 @@ def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
         table = pq.read_table(path)
         for name in {"source", "query"} - set(table.column_names):
             table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
-        table = conform(table, ESTIMATES, what="estimates").sort_by([(name, "ascending") for name in PAIR])
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=_REMEDY) from None
-    except (pa.ArrowInvalid, DataError) as error:
+        table = conform(table, ESTIMATES, what="estimates").sort_by(BY_PAIR)
+    except (OSError, pa.ArrowInvalid, DataError) as error:
         raise DataError(f"does not hold estimates: {error}", file=path, remedy=_REMEDY) from None
     numbers = [table[name].to_numpy().astype(np.float64) for name in ESTIMATES.names[2:7]]
     values, lower, upper, variance, weight = numbers
-    known = pc.index_in(table["source"].combine_chunks(), value_set=pa.array(SOURCES))
-    source = pc.coalesce(known, pa.array(source_of(weight))).to_numpy(zero_copy_only=False)
     imputed_only = table["imputed_only"].to_numpy().astype(np.bool_)
-    estimates = Estimates(values, lower, upper, variance, weight, imputed_only, source.astype(np.int32))
-    valid = (lower >= -1e-9) & (upper <= 1 + 1e-9) & (lower <= upper) & (weight >= 0)
-    if not valid.all():
+    known = pc.index_in(table["source"].combine_chunks(), value_set=pa.array(SOURCES))
+    source = pc.coalesce(known, pa.array(source_of(weight))).to_numpy(zero_copy_only=False).astype(np.int32)
+    estimates = Estimates(values, lower, upper, variance, weight, imputed_only, source)
+    if not ((lower >= -1e-9) & (upper <= 1 + 1e-9) & (lower <= upper) & (weight >= 0)).all():
         raise DataError("has an interval that is not within 0 and 1", file=path, remedy=_REMEDY)
     queries, documents = (_changes(table[name]) for name in PAIR)
     if not (queries | documents)[1:].all():

@@ -1,4 +1,4 @@
-"""Estimators of relevance as published: inverse propensity, affine, imputation, doubly robust (Zou et al. 2022, §3-§5).
+"""Estimators of relevance as published: inverse propensity, affine, doubly robust (Zou et al. 2022, §3 and §5).
 
 The default estimator is the model of the log (`clickprism.log_model`); this module has the other ones.
 
@@ -25,14 +25,13 @@ from clickprism.errors import DataError, SettingError
 from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import PairCounts
-from clickprism.settings import choose
+from clickprism.settings import check_fields, choose
 from clickprism.types import Float64, Int64, check
 
 ESTIMATORS: Final = {
-    "log_model": "clickprism.relevance.estimators:FromLogModel",
+    "log_model": "clickprism.relevance.estimators:LogModelEstimator",
     "ipw": "clickprism.relevance.estimators:InversePropensity",
     "affine": "clickprism.relevance.estimators:Affine",
-    "imputation": "clickprism.relevance.estimators:Imputed",
     "doubly_robust": "clickprism.relevance.estimators:DoublyRobust",
 }
 DEFAULT: Final = "log_model"
@@ -48,8 +47,8 @@ class EstimateSettings:
 
     Attributes:
         estimator: Estimator: the model of the log (log_model), or clicks that are corrected and averaged as in the
-            doubly robust paper (affine, ipw, doubly_robust), or imputation. The assumed click probability of an
-            irrelevant first result is given as --estimator.beta-1 0.1.
+            doubly robust paper (affine, ipw, doubly_robust). The assumed click probability of an irrelevant first
+            result is given as --estimator.beta-1 0.1.
         click_parameters: Source of the click parameters of affine, ipw and doubly_robust: the model of the log, or
             randomised first results (first_slot), as in the doubly robust paper. beta_1 of doubly_robust is then
             estimated too, unless it is given.
@@ -69,35 +68,24 @@ class EstimateSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", {"name": DEFAULT, **self.estimator})
-        if self.depth is not None and self.depth < 1:
-            raise SettingError("depth", self.depth, "be at least 1")
-        if self.click_parameters not in ("log_model", "first_slot"):
-            raise SettingError("click_parameters", self.click_parameters, "be one of log_model, first_slot")
-        if self.click_parameters == "first_slot" and self.estimator["name"] in ("log_model", "imputation"):
+        limits: dict[str, Any] = {"depth": (1, None), "min_users": (0, None), "seed": (0, None)}
+        check_fields(self, click_parameters=Literal["log_model", "first_slot"], **limits)
+        if self.click_parameters == "first_slot" and self.estimator["name"] == DEFAULT:
             must = "be used with the estimators affine, ipw and doubly_robust"
             raise SettingError("click_parameters", self.click_parameters, must)
-        if self.min_users is not None and self.min_users < 0:
-            raise SettingError("min_users", self.min_users, "be 0 or more")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "not be negative")
         normal_quantile(self.confidence)
         self.build()
 
-    def build(self) -> Estimator | FromLogModel:
-        """Return the estimator with its settings."""
-        estimator: Any = choose(ESTIMATORS, self.estimator, path="estimator")
-        if hasattr(estimator, "confidence"):
-            estimator = replace(estimator, confidence=self.confidence)
-        checked: Estimator | FromLogModel = estimator
-        return checked
+    def build(self) -> Estimator | None:
+        """Return the estimator with its settings; None for the model of the log."""
+        found: Any = choose(ESTIMATORS, self.estimator, path="estimator")
+        return None if isinstance(found, LogModelEstimator) else replace(found, confidence=self.confidence)
 
 
 @final
 @dataclass(frozen=True)
-class FromLogModel:
-    """The posterior mean of the model of the log: it is fitted to the whole log, not to a batch of pairs."""
-
-    name: ClassVar[str] = "log_model"
+class LogModelEstimator:
+    """The posterior mean of the model of the log, which `clickprism.relevance.estimate` fits to the whole log."""
 
 
 @runtime_checkable
@@ -107,8 +95,8 @@ class Estimator(Protocol):
     name: ClassVar[str]
 
     def learn(self, counts: PairCounts) -> Estimator:
-        """Return the estimator with what it has to learn from the whole log, or from a sample of it."""
-        ...
+        """Return the estimator with what it has to learn from the whole log, or from a sample of it; here nothing."""
+        return self
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the estimates of these pairs; an estimator that has not learned learns from these pairs first."""
@@ -131,21 +119,16 @@ def normal_quantile(confidence: float) -> float:
 class Score:
     """T(y) = total - scale y of each pair, and its variance V(y).
 
-    Attributes:
-        total: [pairs].
-        scale: Above 0 for pairs with impressions, [pairs].
-        spread: Coefficients of V from y^0 to y^2, [pairs, 3].
-        added: Coefficients of the part of V that an examination model adds, y^0 and y^1, [pairs, 2]; None without one.
-
     >>> parameters = ClickParameters(np.array([1.0]), np.array([0.0]))
     >>> score = click_score(PairCounts(np.array([[30]]), np.array([[3]])), parameters)
     >>> [end.round(4).tolist() for end in score.interval(0.95)]  # Wilson's for 3 of 30
     [[0.0346], [0.2562]]
     """
 
-    total: Float64
-    scale: Float64
-    spread: Float64
+    total: Float64  # [pairs]
+    scale: Float64  # Above 0 for pairs with impressions, [pairs]
+    spread: Float64  # Coefficients of V from y^0 to y^2, [pairs, 3]
+    # Coefficients of the part of V that an examination model adds, y^0 and y^1, [pairs, 2]; None without one
     added: Float64 | None = None
 
     def variance(self, y: Float64) -> Float64:
@@ -229,14 +212,14 @@ def _imputations(counts: PairCounts, imputed: Float64 | None) -> Float64:
     """Return the imputations of all pairs; raise `DataError` if there are none, or one is not a probability."""
     if imputed is None:
         raise DataError("this estimator needs an imputation for each pair")
-    check(imputed.shape == (len(counts),), f"{len(counts)} pairs but imputations of shape {list(imputed.shape)}")
-    check(bool(((imputed >= 0) & (imputed <= 1)).all()), "imputations must be between 0 and 1")
-    return np.asarray(imputed, dtype=np.float64)
+    valid = imputed.shape == (len(counts),) and bool(((imputed >= 0) & (imputed <= 1)).all())
+    check(valid, f"imputations must be between 0 and 1, one for each of {len(counts)} pairs")
+    return imputed
 
 
 @final
 @dataclass(frozen=True)
-class Affine:
+class Affine(Estimator):
     """Correct each click for trust and position, (c - beta_k) / alpha_k, and average (§3; Vardasbi et al. 2020).
 
     Unbiased if alpha and beta are right (Theorem 1). Pairs without impressions have no estimate.
@@ -251,10 +234,6 @@ class Affine:
 
     confidence: float = 0.95
 
-    def learn(self, counts: PairCounts) -> Affine:
-        """Return itself: there is nothing to learn."""
-        return self
-
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the estimates of these pairs, [pairs]."""
         return click_score(counts, parameters).estimates(self.confidence)
@@ -262,7 +241,7 @@ class Affine:
 
 @final
 @dataclass(frozen=True)
-class InversePropensity:
+class InversePropensity(Estimator):
     """Correct each click for position alone, c / theta_k, and average (§3).
 
     It ignores trust: it is the affine estimate with alpha = theta_k / theta_1 and beta = 0. If theta is not known,
@@ -273,10 +252,6 @@ class InversePropensity:
 
     confidence: float = 0.95
 
-    def learn(self, counts: PairCounts) -> InversePropensity:
-        """Return itself: there is nothing to learn."""
-        return self
-
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
         """Return the estimates of these pairs, [pairs]."""
         theta = parameters.alpha if parameters.theta is None else parameters.theta / parameters.theta[0]
@@ -286,25 +261,7 @@ class InversePropensity:
 
 @final
 @dataclass(frozen=True)
-class Imputed:
-    """The imputation alone (§4), without clicks; its interval is 0 to 1, since nothing is known about its errors."""
-
-    name: ClassVar[str] = "imputation"
-
-    def learn(self, counts: PairCounts) -> Imputed:
-        """Return itself: there is nothing to learn."""
-        return self
-
-    def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
-        """Return the imputations."""
-        values = _imputations(counts, imputed)
-        zeros, ones = np.zeros(len(values)), np.ones(len(values))
-        return Estimates(values, zeros, ones, np.full(len(values), np.nan), zeros, ones.astype(np.bool_))
-
-
-@final
-@dataclass(frozen=True)
-class DoublyRobust:
+class DoublyRobust(Estimator):
     """The imputation, corrected by the clicks on documents that were observed (§5, Eq. 4).
 
         imp + mean of (c - beta_k - alpha_k (beta_1 + e / theta_k (imp - beta_1))) / alpha_k
@@ -320,13 +277,6 @@ class DoublyRobust:
     The variance needs `examination_clicked` and `examination_squared` of the counts. Without them it is an upper bound
     for every e that is not negatively correlated with clicks.
 
-    Attributes:
-        confidence: Confidence level of the intervals.
-        beta_1: Assumed click probability, at position 1, of a document that is not relevant at all.
-        theta: Mean of e at each position; None learns it, and the following two, from the log.
-        theta_clicked: Mean of e of clicked impressions.
-        theta_squared: Mean of e^2.
-
     >>> parameters = ClickParameters(np.array([1.0]), np.array([0.0]))
     >>> counts = PairCounts(np.array([[4], [0]]), np.array([[1], [0]]), np.array([[2.5], [0.0]]))
     >>> found = DoublyRobust(theta=(0.5,)).estimate(counts, parameters, np.array([0.6, 0.3]))
@@ -336,11 +286,12 @@ class DoublyRobust:
 
     name: ClassVar[str] = "doubly_robust"
 
-    confidence: float = 0.95
-    beta_1: float = 0.0
+    confidence: float = 0.95  # Confidence level of the intervals
+    beta_1: float = 0.0  # Assumed click probability, at position 1, of a document that is not relevant at all
+    # Mean of e at each position; None learns it, and the following two, from the log
     theta: tuple[float, ...] | None = None
-    theta_clicked: tuple[float, ...] | None = None
-    theta_squared: tuple[float, ...] | None = None
+    theta_clicked: tuple[float, ...] | None = None  # Mean of e of clicked impressions
+    theta_squared: tuple[float, ...] | None = None  # Mean of e^2
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta_1 < 1:
@@ -365,7 +316,7 @@ class DoublyRobust:
         shown, clicked = total.impressions[0], total.clicked[0]
         theta = np.clip(_mean(total.examination, shown, np.ones(len(shown))), 1e-6, 1.0)
         learned = replace(self, theta=tuple(theta.tolist()))
-        if counts.examination_clicked is None or counts.examination_squared is None:
+        if total.examination_clicked is None or total.examination_squared is None:
             return learned
         with_click = _mean(total.examination_clicked, clicked, theta)
         squared = _mean(total.examination_squared, shown, theta**2)
@@ -404,6 +355,6 @@ class DoublyRobust:
 
 
 def _mean(sums: Float64 | None, number: Int64, otherwise: Float64) -> Float64:
-    """Return the means of a row of sums, and `otherwise` where nothing was added up."""
-    total = np.zeros((1, len(number))) if sums is None else sums
-    return np.where(number > 0, total[0] / np.maximum(number, 1), otherwise)
+    """Return the means of one row of sums, and `otherwise` where nothing was added up."""
+    total = 0.0 if sums is None else sums[0]
+    return np.where(number > 0, total / np.maximum(number, 1), otherwise)

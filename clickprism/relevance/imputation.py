@@ -28,7 +28,7 @@ from clickprism.rankers import RANKERS
 from clickprism.rankers.language_model import CrossEncoder, check_installed
 from clickprism.relevance.pair_files import check_suffix, read_features, read_pairs, read_slot, write_rows
 from clickprism.relevance.pairs import PAIR, FirstSlot, distinct_pairs, find_pairs
-from clickprism.settings import build, choose, plain, read_values
+from clickprism.settings import build, check_fields, choose, plain, read_values
 from clickprism.training.calibration import Calibration, log_loss, log_odds
 from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.training.split import CHOOSE, MEASURE, TRAIN, split_queries
@@ -45,6 +45,7 @@ FILES: Final = re.compile(r"(network|config|tokenizer|about|corpus|untuned)-[0-9
 FIT: Final = "Name a folder that was written by: clickprism relevance impute fit"
 MANIFEST: Final = Manifest("imputation.json", FILES, "the manifest of an imputation", FIT)
 SMALL: Final = 1e-6
+LOSSES: Final = {"best": "imputation", "untrained": "untrained", "constant": "click rate alone"}
 
 
 class Imputation(Protocol):
@@ -57,13 +58,7 @@ class Imputation(Protocol):
 
 @final
 class TextImputation:
-    """A cross-encoder over the texts of queries and documents.
-
-    Attributes:
-        network: The network, fine-tuned by `fit_imputation`.
-        queries: Texts of the queries.
-        documents: Texts of the documents.
-    """
+    """A cross-encoder over the texts of queries and documents, fine-tuned by `fit_imputation`."""
 
     def __init__(self, network: CrossEncoderNetwork, queries: Texts, documents: Texts) -> None:
         self.network, self.queries, self.documents = network, queries, documents
@@ -101,28 +96,32 @@ def read_network(folder: Path | str) -> CrossEncoderNetwork:
     return MANIFEST.load(Path(folder), FORMAT, read)
 
 
+def pairs_of(
+    network: CrossEncoderNetwork, queries: Texts, documents: Texts, query_ids: Text, document_ids: Text
+) -> Pairs:
+    """Return the tokens of pairs, given their ids; only texts that occur are tokenised."""
+    sides = []
+    for texts, ids, what in ((queries, query_ids, "query"), (documents, document_ids, "document")):
+        used, rows = np.unique(texts.rows(ids, what=what), return_inverse=True)
+        sides.append(([texts.texts[row] for row in used.tolist()], rows.astype(np.int64)))
+    (words, rows), (others, other_rows) = sides
+    return network.pairs_of_rows(words, others, rows, other_rows)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class FeatureImputation:
-    """Any ranker on the features of pairs, its scores calibrated by clicks on randomised first results.
+    """Any ranker on the features of pairs, its scores calibrated by clicks on randomised first results."""
 
-    Attributes:
-        model: A ranker, trained by any method.
-        lists: Features of every pair to impute, with document ids.
-        calibration: From scores to log odds.
-    """
-
-    model: Model
-    lists: Lists
-    calibration: Calibration
+    model: Model  # A ranker, trained by any method
+    lists: Lists  # Features of every pair to impute, with document ids
+    calibration: Calibration  # From scores to log odds
 
     @classmethod
     def fit(cls, model: Model, lists: Lists, slot: FirstSlot) -> FeatureImputation:
         """Calibrate a ranker by clicks on randomised first results; pairs without features are ignored."""
-        rows = cls.rows(lists, slot.query_ids, slot.document_ids)
-        known = _with_features(rows)
-        scores = model.score(lists)[rows[known]]
-        return cls(model, lists, Calibration.fit(scores, slot.clicks[known], slot.impressions[known]))
+        known, rows = cls.known(lists, slot)
+        return cls(model, lists, Calibration.fit(model.score(lists)[rows], slot.clicks[known], slot.impressions[known]))
 
     def impute(self, queries: Sequence[str] | Text, documents: Sequence[str] | Text) -> Float64:
         """Return the click probability at position 1, [pairs]; a pair without features is an error."""
@@ -138,15 +137,10 @@ class FeatureImputation:
 
     def save(self, folder: Path | str) -> None:
         """Write the ranker and its calibration into a folder; the features are not saved."""
-        folder = Path(folder)
-        self.model.save(folder / "model")
-        about = {
-            "format": FORMAT,
-            "kind": "features",
-            "calibration": plain(self.calibration),
-            "model": sha256(folder / "model" / "model.json"),
-        }
-        MANIFEST.save(folder, about, {})
+        model = Path(folder) / "model"
+        self.model.save(model)
+        about = {"format": FORMAT, "kind": "features", "calibration": plain(self.calibration)}
+        MANIFEST.save(Path(folder), about | {"model": sha256(model / "model.json")}, {})
 
     @classmethod
     def load(cls, folder: Path | str, *, lists: Lists) -> FeatureImputation:
@@ -169,26 +163,74 @@ class FeatureImputation:
             raise DataError("the lists have no document ids", remedy="Give lists with document ids")
         return find_pairs((lists.query_ids[lists.list_of], lists.document_ids), (query_ids, document_ids))
 
+    @classmethod
+    def known(cls, lists: Lists, slot: FirstSlot) -> tuple[Int64, Int64]:
+        """Return the pairs of `slot` that have features, and their rows in the lists, in the order of those rows."""
+        rows = cls.rows(lists, slot.query_ids, slot.document_ids)
+        known = np.flatnonzero(rows >= 0)
+        if not len(known):
+            remedy = "The ids of queries and documents must be those of the features"
+            raise DataError("none of the pairs with randomised first results has features", remedy=remedy)
+        known = known[np.argsort(rows[known], kind="stable")]
+        return known, rows[known]
+
+
+def _check_kind(about: dict[str, Any], kind: str, folder: Path) -> None:
+    if about["kind"] != kind:
+        problem = f"is an imputation of kind {about['kind']!r}, not {kind!r}"
+        remedy = "Give --features for one, --queries and --documents for the other"
+        raise DataError(problem, file=folder / MANIFEST.name, remedy=remedy)
+
 
 @final
-@dataclass(frozen=True, eq=False)
-class FittedImputation:
-    """A trained imputation.
+@dataclass(frozen=True, kw_only=True)
+class ImputationSummary:
+    """What an imputation was fitted to, and how good it is."""
 
-    Attributes:
-        imputation: The imputation.
-        best: Epoch of the ranker, or step of the language model, that was kept; None if nothing was trained.
-        stopped: Why training ended; None if there was none.
-        losses: Losses on queries that were used for nothing else: of the imputation (best), of the untrained language
-            model (untrained) and of the click rate (constant); nan without such queries.
-        without_features: Number of pairs with clicks that have no features, and were ignored.
-    """
-
-    imputation: TextImputation | FeatureImputation
+    kind: Literal["text", "features"]  # What it reads: texts or features
+    pairs: int  # Number of pairs with randomised first results
+    impressions: int  # Number of impressions of these pairs as randomised first results
+    clicks: int  # Number of clicks on them
+    # Epoch of the ranker, or step of the language model, that was kept; None if only a scale was fitted
     best: int | None
-    stopped: str | None
+    stopped: str | None  # Why training ended: all epochs, patience, or interrupted; None if there was none
+    # Losses on queries that were used for nothing else: of the imputation (best), of the untrained language model
+    # (untrained) and of the click rate (constant); nan without such queries
     losses: dict[str, float]
-    without_features: int = 0
+    without_features: int = 0  # Number of pairs without features, which were not used
+    folder: Path | None = None  # The folder that was written, if any
+
+    @classmethod
+    def of(cls, kind: Literal["text", "features"], slot: FirstSlot, **values: Any) -> ImputationSummary:
+        """Return the summary of an imputation that was fitted to `slot`."""
+        impressions, clicks = int(slot.impressions.sum()), int(slot.clicks.sum())
+        return cls(kind=kind, pairs=len(slot), impressions=impressions, clicks=clicks, **values)
+
+    def tables(self) -> list[Table]:
+        """Return what it was fitted to, and the losses."""
+        rows = [
+            ["pairs", f"{self.pairs:,}"],
+            ["impressions as first results", f"{self.impressions:,}"],
+            ["click rate", f"{self.clicks / max(self.impressions, 1):.3f}"],
+        ]
+        if self.without_features:
+            rows.append(["pairs without features, not used", f"{self.without_features:,}"])
+        if self.best is not None:
+            rows.append([f"best {'epoch' if self.kind == 'features' else 'step'}", f"{self.best} ({self.stopped})"])
+        tables = [Table("", ["fitted to", ""], rows)]
+        if np.isfinite(self.losses["best"]):
+            losses = [[LOSSES[name], f"{loss:.4f}"] for name, loss in self.losses.items()]
+            tables.append(Table("", ["loss on queries used for nothing else", ""], losses))
+        return tables
+
+    @property
+    def warning(self) -> str | None:
+        """Return why the imputation should not be used yet; None if it is better than the click rate alone."""
+        if np.isnan(self.losses["best"]):
+            return "note: no query was left to measure how good the imputation is. Use the clicks of more queries"
+        if self.losses["best"] < self.losses["constant"]:
+            return None
+        return "warning: it is not better than the click rate alone. Randomise the first result of more searches"
 
 
 def fit_imputation(
@@ -201,7 +243,7 @@ def fit_imputation(
     known: Prior | None = None,
     note: Callable[[str], None] = lambda _: None,
     progress: Progress = no_progress,
-) -> FittedImputation:
+) -> tuple[TextImputation, ImputationSummary]:
     """Fine-tune a cross-encoder on clicks on randomised first results.
 
     Args:
@@ -222,19 +264,8 @@ def fit_imputation(
     fitted = fit_text(network, pairs, slot.clicks, slot.impressions, settings=settings, note=note, progress=progress)
     best = fitted.best_step if network.residual else None
     losses = {"best": fitted.best, "untrained": fitted.untrained, "constant": fitted.constant}
-    return FittedImputation(TextImputation(network, queries, documents), best, fitted.stopped, losses)
-
-
-def pairs_of(
-    network: CrossEncoderNetwork, queries: Texts, documents: Texts, query_ids: Text, document_ids: Text
-) -> Pairs:
-    """Return the tokens of pairs, given their ids; only texts that occur are tokenised."""
-    sides = []
-    for texts, ids, what in ((queries, query_ids, "query"), (documents, document_ids, "document")):
-        used, rows = np.unique(texts.rows(ids, what=what), return_inverse=True)
-        sides.append(([texts.texts[row] for row in used.tolist()], rows.astype(np.int64)))
-    (words, rows), (others, other_rows) = sides
-    return network.pairs_of_rows(words, others, rows, other_rows)
+    summary = ImputationSummary.of("text", slot, best=best, stopped=fitted.stopped, losses=losses)
+    return TextImputation(network, queries, documents), summary
 
 
 @final
@@ -261,14 +292,11 @@ class FeatureImputationSettings:
     most_impressions: int = 50
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ranker", read_values(self.ranker))
-        if self.ranker.get("name", "mlp") == "mlp":
-            object.__setattr__(self, "ranker", {"name": "mlp", "hidden": [64, 32], **self.ranker})
-        for name in ("held_out", "measured"):
-            if not 0 <= getattr(self, name) <= 0.45:
-                raise SettingError(name, getattr(self, name), "be from 0 to 0.45")
-        if self.most_impressions < 1:
-            raise SettingError("most_impressions", self.most_impressions, "be at least 1")
+        ranker = read_values(self.ranker)
+        if ranker.get("name", "mlp") == "mlp":
+            ranker = {"name": "mlp", "hidden": [64, 32], **ranker}
+        object.__setattr__(self, "ranker", ranker)
+        check_fields(self, held_out=(0, 0.45), measured=(0, 0.45), most_impressions=(1, None))
         choose(RANKERS, self.ranker, path="ranker")
 
 
@@ -278,8 +306,7 @@ def fit_features(
     *,
     settings: FeatureImputationSettings | None = None,
     model: Model | None = None,
-    show: bool | None = None,
-) -> FittedImputation:
+) -> tuple[FeatureImputation, ImputationSummary]:
     """Train a ranker on features and clicks on randomised first results, and calibrate its scores.
 
     Queries are split: most train, some choose the best epoch and calibrate, on some only the loss is measured. At one
@@ -290,48 +317,35 @@ def fit_features(
         lists: The features, with document ids.
         settings: Settings of the training.
         model: A trained ranker, to calibrate instead of training one; all but the measured queries calibrate.
-        show: Whether to show a progress bar; by default on a terminal only.
     """
     settings = FeatureImputationSettings() if settings is None else settings
-    rows = FeatureImputation.rows(lists, slot.query_ids, slot.document_ids)
-    known = _with_features(rows)
-    rows, order = np.sort(rows[known]), known[np.argsort(rows[known], kind="stable")]
-    shown = np.minimum(slot.impressions[order], settings.most_impressions)
-    clicks = np.rint(slot.clicks[order] * shown / slot.impressions[order]).astype(np.int64)
-    seed = settings.fit.seed
-    parts = split_queries(lists.list_of[rows], (settings.held_out, settings.measured), seed=seed)
-    fitted, calibrating = None, parts != MEASURE
+    known, rows = FeatureImputation.known(lists, slot)
+    shown = np.minimum(slot.impressions[known], settings.most_impressions)
+    clicks = np.rint(slot.clicks[known] * shown / slot.impressions[known]).astype(np.int64)
+    parts = split_queries(lists.list_of[rows], (settings.held_out, settings.measured), seed=settings.fit.seed)
+    last, calibrating, best, stopped = parts == MEASURE, parts != MEASURE, None, None
     if model is None:
         normaliser = fit_normaliser(settings.normalise, lists)
-        fitted = _trained(normaliser(lists), rows, clicks, shown, parts, settings=settings, show=show)
-        model = fitted.model.with_normaliser(normaliser)
+        fitted = _trained(normaliser(lists), rows, clicks, shown, parts, settings=settings)
+        model, best, stopped = fitted.model.with_normaliser(normaliser), fitted.best_epoch, fitted.stopped
         if (parts == CHOOSE).any():
             calibrating = parts == CHOOSE
     scores = model.score(lists)[rows]
     calibration = Calibration.fit(scores[calibrating], clicks[calibrating], shown[calibrating])
-    constant = best = float("nan")
-    last, others = parts == MEASURE, parts != MEASURE
+    losses = {"best": float("nan"), "constant": float("nan")}
     if last.any():
-        level = log_odds(clicks[others], shown[others])
-        constant = log_loss(np.full(int(last.sum()), level), clicks[last], shown[last])
-        best = log_loss(calibration(scores[last]), clicks[last], shown[last])
-    imputation = FeatureImputation(model, lists, calibration)
-    chosen, stopped = (None, None) if fitted is None else (fitted.best_epoch, fitted.stopped)
-    return FittedImputation(
-        imputation, chosen, stopped, {"best": best, "constant": constant}, without_features=len(slot) - len(known)
-    )
+        level = np.full(int(last.sum()), log_odds(clicks[~last], shown[~last]))
+        odds = {"best": calibration(scores[last]), "constant": level}
+        losses = {name: log_loss(each, clicks[last], shown[last]) for name, each in odds.items()}
+    without = len(slot) - len(known)
+    told = {"best": best, "stopped": stopped, "losses": losses, "without_features": without}
+    return FeatureImputation(model, lists, calibration), ImputationSummary.of("features", slot, **told)
 
 
 def _trained(
-    lists: Lists,
-    rows: Int64,
-    clicks: Int64,
-    shown: Int64,
-    parts: Int64,
-    *,
-    settings: FeatureImputationSettings,
-    show: bool | None,
+    lists: Lists, rows: Int64, clicks: Int64, shown: Int64, parts: Int64, *, settings: FeatureImputationSettings
 ) -> Fitted:
+    """Train the ranker; the likelihood of held-out clicks chooses the best epoch."""
     from clickprism.debias.position_based import PositionAware
     from clickprism.training.fit import fit
 
@@ -349,7 +363,7 @@ def _trained(
         ranker=choose(RANKERS, settings.ranker, path="ranker"),
         settings=settings.fit,
         validation=Validation("the likelihood of held-out clicks", likelihood) if len(held_out) else None,
-        show=show,
+        show=False,
     )
 
 
@@ -375,12 +389,10 @@ def cross_fit(
         folds: Number of folds, and of models.
         seed: Random seed of the folds.
     """
-    if folds < 2:
-        raise SettingError("folds", folds, "be at least 2")
     distinct, places = np.unique(np.concatenate([slot.query_ids, query_ids]), return_inverse=True)
-    if len(np.unique(slot.query_ids)) < folds:
-        raise SettingError("folds", folds, "be at most the number of queries with clicks")
     known = np.isin(distinct, slot.query_ids)
+    if not 2 <= folds <= known.sum():
+        raise SettingError("folds", folds, f"be at most the number of queries with clicks, {known.sum()}, at least 2")
     fold = np.empty(len(distinct), dtype=np.int64)
     random = np.random.default_rng([seed, 13])
     for some in (known, ~known):
@@ -392,22 +404,6 @@ def cross_fit(
         if rows.any():
             values[rows] = fit(slot.take(learned != part)).impute(query_ids[rows], document_ids[rows])
     return values
-
-
-def _check_kind(about: dict[str, Any], kind: str, folder: Path) -> None:
-    if about["kind"] != kind:
-        problem = f"is an imputation of kind {about['kind']!r}, not {kind!r}"
-        remedy = "Give --features for one, --queries and --documents for the other"
-        raise DataError(problem, file=folder / MANIFEST.name, remedy=remedy)
-
-
-def _with_features(rows: Int64) -> Int64:
-    """Return the pairs that have features; an error if no pair has."""
-    known = np.flatnonzero(rows >= 0)
-    if not len(known):
-        remedy = "The ids of queries and documents must be those of the features"
-        raise DataError("none of the pairs with randomised first results has features", remedy=remedy)
-    return known
 
 
 @final
@@ -459,88 +455,11 @@ class ImputeSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**32:
-            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
+        check_fields(self, seed=(0, 2**32 - 1))
         for name in ("text", "feature"):
             part: Any = getattr(self, name)
             if part.fit.seed == 0:
                 object.__setattr__(self, name, replace(part, fit=replace(part.fit, seed=self.seed)))
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class ImputationSummary:
-    """What an imputation was fitted to, and how good it is.
-
-    Attributes:
-        kind: What it reads: texts or features.
-        pairs: Number of pairs with randomised first results.
-        impressions: Number of impressions of these pairs as randomised first results.
-        clicks: Number of clicks on them.
-        best: Epoch of the ranker, or step of the language model, that was kept; None if only a scale was fitted.
-        stopped: Why training ended: all epochs, patience, or interrupted; None if there was none.
-        losses: Losses on queries that were used for nothing else: of the imputation (best), of the untrained language
-            model (untrained) and of the click rate (constant).
-        without_features: Number of pairs without features, which were not used.
-        folder: The folder that was written.
-    """
-
-    kind: Literal["text", "features"]
-    pairs: int
-    impressions: int
-    clicks: int
-    best: int | None
-    stopped: str | None
-    losses: dict[str, float]
-    without_features: int
-    folder: Path
-
-    def tables(self) -> list[Table]:
-        """Return what it was fitted to, and the losses."""
-        rows = [
-            ["pairs", f"{self.pairs:,}"],
-            ["impressions as first results", f"{self.impressions:,}"],
-            ["click rate", f"{self.clicks / max(self.impressions, 1):.3f}"],
-        ]
-        if self.without_features:
-            rows.append(["pairs without features, not used", f"{self.without_features:,}"])
-        if self.best is not None:
-            rows.append([f"best {'epoch' if self.kind == 'features' else 'step'}", f"{self.best} ({self.stopped})"])
-        tables = [Table("", ["fitted to", ""], rows)]
-        if np.isfinite(self.losses["best"]):
-            names = {"best": "imputation", "untrained": "untrained", "constant": "click rate alone"}
-            losses = [[names[name], f"{loss:.4f}"] for name, loss in self.losses.items()]
-            tables.append(Table("", ["loss on queries used for nothing else", ""], losses))
-        return tables
-
-    @property
-    def warning(self) -> str | None:
-        """Return why the imputation should not be used yet; None if it is better than the click rate alone."""
-        if np.isnan(self.losses["best"]):
-            return "note: no query was left to measure how good the imputation is. Use the clicks of more queries"
-        if self.losses["best"] < self.losses["constant"]:
-            return None
-        return "warning: it is not better than the click rate alone. Randomise the first result of more searches"
-
-
-@final
-@dataclass(frozen=True)
-class ImputedPairs:
-    """Predicted relevance, which is in a file.
-
-    Attributes:
-        pairs: Number of pairs.
-        mean: Mean predicted relevance.
-        file: The file that was written.
-    """
-
-    pairs: int
-    mean: float
-    file: Path
-
-    def tables(self) -> list[Table]:
-        """Return the counts."""
-        return [Table("", ["imputation", ""], [["pairs", f"{self.pairs:,}"], ["mean", f"{self.mean:.4f}"]])]
 
 
 @final
@@ -580,12 +499,12 @@ class Source:
         check_installed("an imputation by texts")
         self._read = read_texts(queries), read_texts(documents)
 
-    def fit(self, slot: FirstSlot) -> FittedImputation:
+    def fit(self, slot: FirstSlot) -> tuple[TextImputation | FeatureImputation, ImputationSummary]:
         """Fit an imputation to clicks on randomised first results."""
         if isinstance(self._read, Lists):
-            return fit_features(slot, self._read, settings=self.settings.feature, model=self._model, show=False)
+            return fit_features(slot, self._read, settings=self.settings.feature, model=self._model)
         text = self.settings.text
-        fitted = fit_imputation(
+        fitted, summary = fit_imputation(
             slot,
             *self._read,
             encoder=text.encoder,
@@ -594,56 +513,14 @@ class Source:
             note=self.note,
             progress=self.progress,
         )
-        if isinstance(fitted.imputation, TextImputation):
-            self._prior = fitted.imputation.network.prior
-        return fitted
+        self._prior = fitted.network.prior
+        return fitted, summary
 
     def load(self, folder: Path) -> Imputation:
         """Read a saved imputation from a folder, to be used with these texts or features."""
         if isinstance(self._read, Lists):
             return FeatureImputation.load(folder, lists=self._read)
         return TextImputation.load(folder, queries=self._read[0], documents=self._read[1])
-
-
-def train_imputation(clicks: Path, source: Source, out: Path) -> ImputationSummary:
-    """Fit an imputation to clicks on randomised first results, and save it.
-
-    Args:
-        clicks: Table of query_id, document_id, clicks, impressions, or the folder of an ingested log.
-        source: Texts or features.
-        out: Folder for the imputation.
-    """
-    slot = read_slot(_updated(clicks, source.note))
-    done = source.fit(slot)
-    done.imputation.save(out)
-    return ImputationSummary(
-        kind="features" if isinstance(done.imputation, FeatureImputation) else "text",
-        pairs=len(slot),
-        impressions=int(slot.impressions.sum()),
-        clicks=int(slot.clicks.sum()),
-        best=done.best,
-        stopped=done.stopped,
-        losses=done.losses,
-        without_features=done.without_features,
-        folder=out,
-    )
-
-
-def apply_imputation(folder: Path, source: Source, pairs: Path, out: Path) -> ImputedPairs:
-    """Predict the relevance of every pair of a table; write query_id, document_id, imputation to a file."""
-    check_suffix(out)
-    return _written(out, read_pairs(pairs), source.load(folder).impute)
-
-
-def cross_impute(clicks: Path, source: Source, pairs: Path, out: Path, *, folds: int) -> ImputedPairs:
-    """Predict the relevance of every pair of a table, each query by an imputation fitted to other queries."""
-    check_suffix(out)
-    slot, ids, seed = read_slot(_updated(clicks, source.note)), read_pairs(pairs), source.settings.seed
-
-    def fit(part: FirstSlot) -> Imputation:
-        return source.fit(part).imputation
-
-    return _written(out, ids, lambda *wanted: cross_fit(slot, *wanted, fit=fit, folds=folds, seed=seed))
 
 
 def _updated(path: Path, note: Callable[[str], None]) -> Path:
@@ -658,7 +535,45 @@ def _updated(path: Path, note: Callable[[str], None]) -> Path:
     return path
 
 
-def _written(out: Path, ids: tuple[Text, Text], impute: Callable[[Text, Text], Float64]) -> ImputedPairs:
+def train_imputation(clicks: Path, source: Source, out: Path) -> ImputationSummary:
+    """Fit an imputation to clicks on randomised first results, a table or an ingested log, and save it to a folder."""
+    imputation, summary = source.fit(read_slot(_updated(clicks, source.note)))
+    imputation.save(out)
+    return replace(summary, folder=out)
+
+
+@final
+@dataclass(frozen=True)
+class ImputedPairs:
+    """Predicted relevance, which is in a file: the number of pairs, and the mean."""
+
+    pairs: int
+    mean: float
+    file: Path
+
+    def tables(self) -> list[Table]:
+        """Return the counts."""
+        return [Table("", ["imputation", ""], [["pairs", f"{self.pairs:,}"], ["mean", f"{self.mean:.4f}"]])]
+
+
+def apply_imputation(folder: Path, source: Source, pairs: Path, out: Path) -> ImputedPairs:
+    """Predict the relevance of every pair of a table; write query_id, document_id, imputation to a file."""
+    check_suffix(out)
+    return _write_imputed(out, read_pairs(pairs), source.load(folder).impute)
+
+
+def cross_impute(clicks: Path, source: Source, pairs: Path, out: Path, *, folds: int) -> ImputedPairs:
+    """Predict the relevance of every pair of a table, each query by an imputation fitted to other queries."""
+    check_suffix(out)
+    slot, ids, seed = read_slot(_updated(clicks, source.note)), read_pairs(pairs), source.settings.seed
+
+    def fit(part: FirstSlot) -> Imputation:
+        return source.fit(part)[0]
+
+    return _write_imputed(out, ids, lambda *wanted: cross_fit(slot, *wanted, fit=fit, folds=folds, seed=seed))
+
+
+def _write_imputed(out: Path, ids: tuple[Text, Text], impute: Callable[[Text, Text], Float64]) -> ImputedPairs:
     values = impute(*ids)
     write_rows(out, dict(zip((*PAIR, "imputation"), (*ids, values), strict=True)))
     return ImputedPairs(len(values), float(values.mean()), out)

@@ -25,7 +25,9 @@ from clickprism._util.files import atomic_file, write_errors
 from clickprism._util.tables import Table
 from clickprism.data.texts import read_texts
 from clickprism.errors import DataError, SettingError
-from clickprism.relevance.estimates import SOURCES, Estimates
+from clickprism.relevance.estimates import SOURCES, Estimates, count_suppressed, read_estimates
+from clickprism.relevance.pair_files import check_suffix, write_rows
+from clickprism.settings import check_fields
 from clickprism.types import Bool, Float64, Int32, Int64, check
 
 Format = Literal["table", "workbench", "quepid", "letor"]
@@ -52,51 +54,32 @@ class JudgmentSettings:
         rising = all(a < b for a, b in zip(self.cuts, self.cuts[1:], strict=False))
         if len(self.cuts) > 4 or not rising or not all(0 < cut < 1 for cut in self.cuts):
             raise SettingError("cuts", self.cuts, "be 1 to 4 numbers between 0 and 1, each above the one before")
-        if not self.min_weight >= 0:
-            raise SettingError("min_weight", self.min_weight, "be 0 or more")
+        check_fields(self, min_weight=(0, None))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Judgments:
-    """Grades of pairs.
+    """Grades of pairs."""
 
-    Attributes:
-        grades: Grades from 0; -1 for a pair without an estimate, [pairs].
-        uncertain: Whether the grade is uncertain, [pairs].
-        cuts: Click probability at position 1 at which grade 1, 2, ... starts, [cuts].
-    """
-
-    grades: Int32
-    uncertain: Bool
-    cuts: Float64
+    grades: Int32  # Grades from 0; -1 for a pair without an estimate, [pairs]
+    uncertain: Bool  # Whether the grade is uncertain, [pairs]
+    cuts: Float64  # Click probability at position 1 at which grade 1, 2, ... starts, [cuts]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class JudgmentSummary:
-    """What a judgment list contains.
+    """What a judgment list contains."""
 
-    Attributes:
-        judged: Number of pairs with a grade.
-        uncertain: Number of them whose grade is uncertain.
-        grades: Number of pairs of each grade.
-        uncertain_grades: Number of uncertain pairs of each grade.
-        cuts: Click probability at position 1 at which each grade above 0 starts.
-        sources: Number of pairs by what most of their estimate comes from.
-        suppressed: Number of pairs that are not in the list, since too few users saw them (privacy).
-        without_estimate: Number of pairs of the file without an estimate, which are not in the list.
-        file: The file that was written.
-    """
-
-    judged: int
-    uncertain: int
-    grades: dict[str, int]
-    uncertain_grades: dict[str, int]
-    cuts: Float64
-    sources: dict[str, int]
-    suppressed: int
-    without_estimate: int
+    judged: int  # Number of pairs with a grade
+    uncertain: int  # Number of them whose grade is uncertain
+    grades: dict[str, int]  # Number of pairs of each grade
+    uncertain_grades: dict[str, int]  # Number of uncertain pairs of each grade
+    cuts: Float64  # Click probability at position 1 at which each grade above 0 starts
+    sources: dict[str, int]  # Number of pairs by what most of their estimate comes from
+    suppressed: int  # Number of pairs that are not in the list, since too few users saw them (privacy)
+    without_estimate: int  # Number of pairs of the file without an estimate, which are not in the list
     file: Path
 
     def tables(self) -> list[Table]:
@@ -110,9 +93,18 @@ class JudgmentSummary:
         tables.append(Table("", ["source", "pairs"], [[name, f"{pairs:,}"] for name, pairs in self.sources.items()]))
         missing = {"seen by too few users (privacy)": self.suppressed, "without an estimate": self.without_estimate}
         rows = [[reason, f"{pairs:,}"] for reason, pairs in missing.items() if pairs]
-        if rows:
-            tables.append(Table("", ["not in the list", "pairs"], rows))
-        return tables
+        return [*tables, Table("", ["not in the list", "pairs"], rows)] if rows else tables
+
+    @property
+    def warning(self) -> str | None:
+        """Return how to include pairs that too few users saw, if they are most pairs; otherwise None."""
+        if self.suppressed <= self.judged:
+            return None
+        return (
+            f"Warning: {self.suppressed:,} of {self.suppressed + self.judged:,} pairs are not in the list, since too "
+            "few users saw them (privacy). If this log does not need that, include them: "
+            "clickprism relevance estimate LOG --min-users 0"
+        )
 
 
 def default_cuts(values: Float64, impressions: Int64) -> Float64:
@@ -141,11 +133,6 @@ def judge(estimates: Estimates, impressions: Int64, *, settings: JudgmentSetting
 
     A grade is uncertain if the interval of the estimate contains more than one cut (or the only one), or if the clicks
     of the pair are equivalent to fewer than `min_weight` impressions at position 1.
-
-    Args:
-        estimates: Estimates of the pairs.
-        impressions: Impressions of each pair, [pairs].
-        settings: Cuts and least evidence.
 
     >>> found = Estimates(np.array([0.9, 0.5, 0.1]), np.array([0.85, 0.2, 0.0]), np.array([0.95, 0.85, 0.2]),
     ...     np.ones(3), np.array([50.0, 20.0, 0.0]), np.zeros(3, np.bool_))
@@ -181,11 +168,8 @@ def judge_file(
         out: File to write; the suffix of a table decides its format.
         settings: How estimates become grades.
         kind: Format of the list.
-        queries: Texts of the queries.
+        queries: Texts of the queries; by default those of the file of estimates.
     """
-    from clickprism.relevance.estimates import count_suppressed, read_estimates
-    from clickprism.relevance.pair_files import check_suffix, write_rows
-
     if kind == "table":
         check_suffix(out)
     table, query, known = read_estimates(estimates)
@@ -195,20 +179,20 @@ def judge_file(
     order = order[judgments.grades[order] >= 0]
     grades, uncertain, listed = judgments.grades[order], judgments.uncertain[order], known.select(order)
     query_ids, document_ids = (table[name].take(order) for name in ("query_id", "document_id"))
-    names = listed.source_names
-    texts = table["query"].take(order).to_pylist()
+    names, texts = listed.source_names, table["query"].take(order).to_pylist()
     if queries is not None:
-        texts = query_texts(queries, query_ids.to_pylist(), unique=kind != "table")
+        read = read_texts(queries)
+        found = dict(zip(read.names, read.texts, strict=True))
+        texts = [found.get(each) for each in query_ids.to_pylist()]
     if kind == "table":
         columns = {"query_id": query_ids, "document_id": document_ids, "query": np.array(texts, dtype=object)}
         values = {"estimate": listed.values, "lower": listed.lower, "upper": listed.upper, "source": names}
         last = {"impressions": impressions[order], "uncertain": uncertain}
         write_rows(out, {**columns, "grade": grades, **values, **last})
     else:
-        shown = [query if text is None else text for text, query in zip(texts, query_ids.to_pylist(), strict=True)]
-        write_judgments(
-            out, zip(shown, document_ids.to_pylist(), grades.tolist(), strict=True), kind=kind, name=out.stem
-        )
+        shown = _distinct_texts(query_ids.to_pylist(), texts, queries or estimates)
+        rows = zip(shown, document_ids.to_pylist(), grades.tolist(), strict=True)
+        write_judgments(out, rows, kind=kind, name=out.stem)
     levels = range(len(judgments.cuts) + 1)
     return JudgmentSummary(
         judged=len(order),
@@ -223,34 +207,21 @@ def judge_file(
     )
 
 
-def query_texts(file: Path, query_ids: list[str], *, unique: bool) -> list[str | None]:
-    """Return the text of the query of each pair, or None if it is not known, [pairs].
-
-    Args:
-        file: Texts of the queries.
-        query_ids: Query of each pair.
-        unique: Whether two queries with the same text are an error, since tools cannot distinguish them.
-    """
-    read = read_texts(file)
-    texts = dict(zip(read.names, read.texts, strict=True))
-    if unique:
-        first: dict[str, str] = {}
-        for query in dict.fromkeys(query_ids):
-            text = texts.get(query, query)
-            if first.setdefault(text, query) != query:
-                problem = f"gives the queries {first[text]!r} and {query!r} the same text {text!r}"
-                raise DataError(problem, file=file, remedy="Merge these queries in the log, or change one of the texts")
-    return [texts.get(query) for query in query_ids]
+def _distinct_texts(query_ids: list[str], texts: list[str | None], file: Path) -> list[str]:
+    """Return the text of each query, or its id; raise `DataError` if two queries have the same text."""
+    first: dict[str, str] = {}
+    shown = [query if text is None else text for text, query in zip(texts, query_ids, strict=True)]
+    for text, query in zip(shown, query_ids, strict=True):
+        if first.setdefault(text, query) != query:
+            problem = f"gives the queries {first[text]!r} and {query!r} the same text {text!r}"
+            raise DataError(problem, file=file, remedy="Merge these queries in the log, or change one of the texts")
+    return shown
 
 
 def write_judgments(out: Path, rows: Iterable[Row], *, kind: str, name: str = "clickprism") -> None:
-    """Write (query, document, grade) rows in the format of another tool.
+    """Write (query, document, grade) rows in the format of another tool; those of a query must follow one another.
 
-    Args:
-        out: The file.
-        rows: The rows; those of a query must follow one another.
-        kind: workbench, quepid or letor.
-        name: Name of the list in the workbench.
+    `name` is the name of the list in the workbench.
     """
     with (
         write_errors(out, remedy="Choose another --out"),
@@ -260,9 +231,7 @@ def write_judgments(out: Path, rows: Iterable[Row], *, kind: str, name: str = "c
         if kind == "workbench":
             _workbench(file, rows, name)
         elif kind == "quepid":
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["query", "docid", "rating"])
-            writer.writerows(rows)
+            csv.writer(file, lineterminator="\n").writerows([("query", "docid", "rating"), *rows])
         else:
             file.writelines(_letor(rows))
 

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +15,9 @@ import pyarrow.parquet as pq
 from clickprism._util.files import atomic_file, write_errors
 from clickprism.data.tables import Table, read_table
 from clickprism.errors import DataError, SettingError
+from clickprism.log.schema import conform
 from clickprism.relevance.pairs import COUNTS, PAIR, FirstSlot, distinct_pairs, read_first_slot
-from clickprism.types import Int64, Lists, Text
-
-if TYPE_CHECKING:
-    from clickprism.data.tables import Kind
+from clickprism.types import Lists, Text
 
 SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".parquet")
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -41,16 +39,9 @@ def check_imputation(path: Path) -> Path:
     if not path.is_file():
         raise DataError("does not exist", file=path, remedy=remedy)
     try:
-        table = pq.read_table(path, columns=IMPUTATION.names).cast(
-            pa.schema([field.with_nullable(True) for field in IMPUTATION])
-        )
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=remedy) from None
-    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        table = conform(pq.read_table(path), IMPUTATION, what="imputations")
+    except (OSError, pa.ArrowInvalid, DataError) as error:
         raise DataError(f"does not hold imputations: {error}", file=path, remedy=remedy) from None
-    for name in IMPUTATION.names:
-        if table[name].null_count:
-            raise DataError(f"has a row without {name}", file=path, remedy=remedy)
     values = table["imputation"].to_numpy()
     wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
     if len(wrong):
@@ -83,15 +74,15 @@ def read_slot(path: Path) -> FirstSlot:
 
         return read_first_slot(LogStore.open(path))
     table = _read(path, (*PAIR, *COUNTS))
-    clicks, impressions = (_counts(table, name) for name in COUNTS)
-    wrong = np.flatnonzero((clicks > impressions) | (clicks < 0))
+    clicks, impressions = (table.numbers[name] for name in COUNTS)
+    whole = (clicks == np.floor(clicks)) & (impressions == np.floor(impressions)) & (impressions < 2**53)
+    wrong = np.flatnonzero(~(whole & (clicks >= 0) & (clicks <= impressions)))
     if len(wrong):
         row = int(wrong[0])
-        problem = f"has {clicks[row]} clicks on {impressions[row]} impressions"
-        remedy = "Clicks must be from 0 to impressions"
+        problem = f"has {clicks[row]:g} clicks on {impressions[row]:g} impressions"
+        remedy = "Give whole numbers; clicks must be from 0 to impressions"
         raise DataError(problem, file=path, line=table.line(row), remedy=remedy)
-    query_ids, document_ids = _ids(table)
-    return FirstSlot.of(query_ids, document_ids, clicks, impressions=impressions)
+    return FirstSlot.of(*_ids(table), clicks.astype(np.int64), impressions=impressions.astype(np.int64))
 
 
 def read_features(path: Path) -> Lists:
@@ -121,42 +112,32 @@ def read_features(path: Path) -> Lists:
 
 
 def _feature_table(path: Path) -> Lists:
-    table = read_table(path, lambda name: "names" if name in PAIR else "numbers")
-    _check(table, PAIR)
-    names = list(table.numbers)
-    if not names:
+    table = _read(path, PAIR, others=True)
+    if not table.numbers:
         raise DataError("has no column with features", file=path, remedy="Give numbers beside the two ids")
     queries, documents = _ids(table)
     distinct, owner = np.unique(queries, return_inverse=True)
     order = np.argsort(owner, kind="stable")
-    features = np.empty((len(order), len(names)), dtype=np.float32)
-    for column, name in enumerate(names):
-        features[:, column] = table.numbers[name][order]
+    features = np.stack([values[order] for values in table.numbers.values()], axis=1).astype(np.float32)
     missing = ~np.isfinite(features)
     if missing.any():
         row, column = (int(each[0]) for each in np.nonzero(missing))
-        remedy = "Give every feature of every pair as a finite number"
-        raise DataError(f"has no {names[column]}", file=path, line=table.line(int(order[row])), remedy=remedy)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(distinct)))]).astype(np.int64)
+        problem, remedy = f"has no {list(table.numbers)[column]}", "Give every feature of every pair as a finite number"
+        raise DataError(problem, file=path, line=table.line(int(order[row])), remedy=remedy)
+    offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=len(distinct)))).astype(np.int64)
     return Lists(features, offsets, distinct, documents[order])
 
 
-def _read(path: Path, names: tuple[str, ...]) -> Table:
-    """Read a table that has these columns."""
-    kinds: dict[str, Kind] = {name: "names" if name in PAIR else "numbers" for name in names}
-    table = read_table(path, lambda name: kinds.get(name, "none"))
-    _check(table, names)
-    return table
-
-
-def _check(table: Table, names: tuple[str, ...]) -> None:
-    path = table.file
+def _read(path: Path, names: tuple[str, ...], *, others: bool = False) -> Table:
+    """Read a table that has these columns; with `others`, all further ones as numbers."""
+    table = read_table(path, lambda name: "names" if name in PAIR else "numbers" if others or name in names else "none")
     missing = [name for name in names if name not in table.header]
     if missing:
         remedy = f"Its columns are {', '.join(table.header)}; needed are {', '.join(names)}"
         raise DataError(f"has no column {missing[0]!r}", file=path, remedy=remedy)
     if not len(table):
         raise DataError("has no row", file=path, remedy=f"Give rows of {', '.join(names)}")
+    return table
 
 
 def _ids(table: Table) -> tuple[Text, Text]:
@@ -164,20 +145,8 @@ def _ids(table: Table) -> tuple[Text, Text]:
     for name, column in zip(PAIR, (queries, documents), strict=True):
         if (column == "").any():
             row = table.line(int(np.argmax(column == "")))
-            problem = f"has a row without a {name}"
-            raise DataError(problem, file=table.file, line=row, remedy="Give both ids in every row")
+            raise DataError(f"has a row without a {name}", file=table.file, line=row, remedy="Give both ids in each")
     return queries, documents
-
-
-def _counts(table: Table, name: str) -> Int64:
-    values = table.numbers[name]
-    wrong = np.flatnonzero(~(np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2**53)))
-    if len(wrong):
-        row = int(wrong[0])
-        problem = f"has {name} {values[row]:g}"
-        raise DataError(problem, file=table.file, line=table.line(row), remedy="Counts must be whole numbers")
-    counts: Int64 = values.astype(np.int64)
-    return counts
 
 
 def check_suffix(out: Path) -> None:
@@ -202,16 +171,14 @@ def write_rows(out: Path, columns: Mapping[str, Any], *, spreadsheet_safe: bool 
             }
             pq.write_table(pa.table(arrays), draft, compression="zstd")
             return
-        names = list(columns)
         rows = zip(*(_plain(np.asarray(values)) for values in columns.values()), strict=True)
         with draft.open("w", encoding="utf-8", newline="") as file:
             if out.suffix == ".jsonl":
-                file.writelines(
-                    json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows
-                )
+                lines = (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows)
+                file.writelines(f"{line}\n" for line in lines)
                 return
             writer = csv.writer(file, delimiter="," if out.suffix == ".csv" else "\t", lineterminator="\n")
-            writer.writerow(names)
+            writer.writerow(columns)
             writer.writerows(map(_escaped, rows) if spreadsheet_safe else rows)
 
 

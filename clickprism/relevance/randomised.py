@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism._util.tables import Table
-from clickprism.errors import SettingError, UnsupportedError
+from clickprism.errors import UnsupportedError
 from clickprism.log_model.results import NOT_LEVEL, ClickParameters
 from clickprism.relevance.estimators import normal_quantile
-from clickprism.relevance.pairs import PAIR, FirstSlot, PairCounts, distinct_pairs, read_first_slot
+from clickprism.relevance.pairs import PAIR, RANDOMISE, PairCounts, distinct_pairs
+from clickprism.settings import check_fields
 from clickprism.types import Float64, Int64, check
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 
 FEWEST: Final = 3  # pairs that a line through the clicks at a position needs
 LEAST: Final = 0.01  # least slope and propensity
-RANDOMISE: Final = "Randomise the first result of a share of the searches, and mark those rows as randomised"
+BY_QUERY: Final = """
+select count(*) filter (not randomised), count(*) filter (not randomised and clicked),
+    count(*) filter (randomised), count(*) filter (randomised and clicked)
+from read_parquet($files, hive_partitioning = false) where filter is null and position = 1 group by query_id
+"""
 
 
 @final
@@ -42,47 +47,49 @@ class ExplorationSettings:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        if self.share is not None and not 0 <= self.share <= 1:
-            raise SettingError("share", self.share, "be from 0 to 1")
-        if not 0.5 <= self.confidence <= 0.999:
-            raise SettingError("confidence", self.confidence, "be from 0.5 to 0.999")
+        check_fields(self, share=(0, 1), confidence=(0.5, 0.999))
 
 
 @final
 @dataclass(frozen=True)
-class Cost:
-    """Clicks on randomised first results, compared with other first results of the same queries.
+class Exploration:
+    """What randomised first results cost in clicks, compared with other first results of the same queries."""
 
-    Attributes:
-        searches: Number of searches.
-        share: Share of them with a randomised first result.
-        rate: Click rate of the other first results, weighted as the randomised ones.
-        explored_rate: Click rate of randomised first results.
-        lost: Clicks lost per 1,000 searches with a randomised first result.
-        low: Lower end of its interval; below 0, randomisation may have gained clicks.
-        high: Upper end of its interval.
-    """
+    searches: int  # Number of searches
+    randomised: float  # Share of them with a randomised first result
+    click_rate: float  # Click rate of the other first results, weighted as the randomised ones
+    randomised_click_rate: float  # Click rate of randomised first results
+    # Clicks lost per 1,000 searches with a randomised first result, and the ends of the interval; below 0,
+    # randomisation may have gained clicks
+    lost_per_1000_randomised: tuple[float, float, float]
+    share: float  # Share of the searches that the following cost is for
+    # Clicks lost per 1,000 searches at this share, and the ends of the interval
+    lost_per_1000_searches: tuple[float, float, float]
 
-    searches: int
-    share: float
-    rate: float
-    explored_rate: float
-    lost: float
-    low: float
-    high: float
-
-    def per_thousand(self, share: float) -> tuple[float, float, float]:
-        """Return the clicks lost per 1,000 searches if this share is randomised, and the ends of the interval.
-
-        >>> Cost(1000, 0.05, 0.5, 0.4, 100.0, 80.0, 120.0).per_thousand(0.02)
-        (2.0, 1.6, 2.4)
-        """
-        return self.lost * share, self.low * share, self.high * share
+    def tables(self) -> list[Table]:
+        """Return the cost."""
+        lost, low, high = self.lost_per_1000_searches
+        rows = [
+            ["searches", f"{self.searches:,}"],
+            ["with a randomised first result", f"{self.randomised:.1%}"],
+            ["click rate of randomised first results", f"{self.randomised_click_rate:.3f}"],
+            ["click rate of first results in other searches of the same queries", f"{self.click_rate:.3f}"],
+            [
+                f"clicks lost per 1,000 searches if {self.share:.1%} are randomised",
+                f"{lost:.2f} ({low:.2f} to {high:.2f})",
+            ],
+        ]
+        return [Table("", ["cost", ""], rows)]
 
 
 def exploration_cost(
-    shown: Int64, clicked: Int64, explored: Int64, explored_clicked: Int64, *, confidence: float = 0.95
-) -> Cost:
+    shown: Int64,
+    clicked: Int64,
+    explored: Int64,
+    explored_clicked: Int64,
+    *,
+    settings: ExplorationSettings | None = None,
+) -> Exploration:
     """Return the cost of randomised first results, compared query by query.
 
     lost = sum of n_e (c / n - c_e / n_e) / sum of n_e over queries that have both. Its variance is that of the binomial
@@ -93,83 +100,39 @@ def exploration_cost(
         clicked: Clicks on them.
         explored: Randomised first results of each query, [queries].
         explored_clicked: Clicks on them.
-        confidence: Confidence level of the interval.
+        settings: Share of the searches, and confidence.
 
     >>> found = exploration_cost(np.array([90]), np.array([45]), np.array([10]), np.array([3]))
-    >>> round(found.lost, 6), found.share, found.explored_rate
+    >>> round(found.lost_per_1000_randomised[0], 6), found.randomised, found.randomised_click_rate
     (200.0, 0.1, 0.3)
     """
+    settings = settings or ExplorationSettings()
     both = (shown > 0) & (explored > 0)
     if not both.any():
-        raise UnsupportedError(
-            "no query has both randomised first results and others",
-            remedy=RANDOMISE,
-        )
+        raise UnsupportedError("no query has both randomised first results and others", remedy=RANDOMISE)
     n, c, n_e, c_e = (each[both].astype(np.float64) for each in (shown, clicked, explored, explored_clicked))
     total, instead = n_e.sum(), n_e * c / n
     rate, rate_e = (c + 0.5) / (n + 1), (c_e + 0.5) / (n_e + 1)
     deviation = np.sqrt((n_e**2 * rate * (1 - rate) / n + n_e * rate_e * (1 - rate_e)).sum()) / total
-    lost, z = float((instead - c_e).sum() / total), normal_quantile(confidence)
-    searches = int(shown.sum() + explored.sum())
-    return Cost(
-        searches,
-        float(explored.sum() / searches),
-        float(instead.sum() / total),
-        float(c_e.sum() / total),
-        *(1000 * value for value in (lost, lost - z * deviation, lost + z * deviation)),
-    )
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Exploration:
-    """What randomised first results cost in clicks.
-
-    Attributes:
-        cost: Clicks on randomised first results against the others of the same queries.
-        share: Share of the searches that the following cost is for.
-        lost_per_1000_searches: Clicks lost per 1,000 searches at this share, and the ends of the interval.
-    """
-
-    cost: Cost
-    share: float
-    lost_per_1000_searches: tuple[float, float, float]
-
-    def tables(self) -> list[Table]:
-        """Return the cost."""
-        cost, (lost, low, high) = self.cost, self.lost_per_1000_searches
-        rows = [
-            ["searches", f"{cost.searches:,}"],
-            ["with a randomised first result", f"{cost.share:.1%}"],
-            ["click rate of randomised first results", f"{cost.explored_rate:.3f}"],
-            ["click rate of first results in other searches of the same queries", f"{cost.rate:.3f}"],
-            [
-                f"clicks lost per 1,000 searches if {self.share:.1%} are randomised",
-                f"{lost:.2f} ({low:.2f} to {high:.2f})",
-            ],
-        ]
-        return [Table("", ["cost", ""], rows)]
+    mean, reach = (instead - c_e).sum() / total, normal_quantile(settings.confidence) * deviation
+    lost, low, high = (1000 * float(each) for each in (mean, mean - reach, mean + reach))
+    searches, click_rates = int(shown.sum() + explored.sum()), (float(instead.sum() / total), float(c_e.sum() / total))
+    randomised = float(explored.sum() / searches)
+    share = randomised if settings.share is None else settings.share
+    at_share = lost * share, low * share, high * share
+    return Exploration(searches, randomised, *click_rates, (lost, low, high), share, at_share)
 
 
 def measure_exploration(store: LogStore, settings: ExplorationSettings | None = None) -> Exploration:
     """Measure what the randomised first results of a log cost; its sessions must be up to date."""
-    settings = settings or ExplorationSettings()
-    every, randomised = read_first_slot(store, randomised=False), read_first_slot(store)
-    cost = exploration_cost(*by_query(every, randomised), confidence=settings.confidence)
-    share = cost.share if settings.share is None else settings.share
-    return Exploration(cost=cost, share=share, lost_per_1000_searches=cost.per_thousand(share))
+    import duckdb
 
-
-def by_query(every: FirstSlot, randomised: FirstSlot) -> tuple[Int64, Int64, Int64, Int64]:
-    """Return the arguments of `exploration_cost` from all and from the randomised first results, each [queries]."""
-    queries = np.unique(every.query_ids)
-
-    def total(slot: FirstSlot, counts: Int64) -> Int64:
-        query = np.searchsorted(queries, slot.query_ids)
-        return np.bincount(query, weights=counts, minlength=len(queries)).astype(np.int64)
-
-    explored, clicked = total(randomised, randomised.impressions), total(randomised, randomised.clicks)
-    return total(every, every.impressions) - explored, total(every, every.clicks) - clicked, explored, clicked
+    with duckdb.connect() as connection:
+        found = connection.sql(BY_QUERY, params={"files": store.table("sessions").files()}).fetchall()
+    counts = np.array(found, dtype=np.int64).reshape(-1, 4).T
+    if not counts[2].any():
+        raise UnsupportedError("has no randomised first result", file=store.folder, remedy=RANDOMISE)
+    return exploration_cost(*counts, settings=settings)
 
 
 def slot_parameters(counts: PairCounts, clicks: Int64, impressions: Int64) -> ClickParameters:
@@ -194,7 +157,7 @@ def slot_parameters(counts: PairCounts, clicks: Int64, impressions: Int64) -> Cl
     """
     check(clicks.shape == impressions.shape == (len(counts),), "each pair must have its first-slot clicks")
     alpha, beta, theta = np.ones(counts.positions), np.zeros(counts.positions), np.ones(counts.positions)
-    errors = np.zeros((counts.positions, 2))
+    errors = np.zeros((2, counts.positions))
     for k in range(1, counts.positions):
         rows = np.flatnonzero((counts.impressions[:, k] > 0) & (impressions > 0))
         if len(rows) < FEWEST:
@@ -204,16 +167,15 @@ def slot_parameters(counts: PairCounts, clicks: Int64, impressions: Int64) -> Cl
             )
         shown = counts.impressions[rows, k].astype(np.float64)
         first = _posterior_means(clicks[rows], impressions[rows], shown)
-        rate = counts.clicked[rows, k] / shown
         theta[k] = np.clip(counts.clicked[rows, k].sum() / (shown @ first), LEAST, 1.0)
-        alpha[k], beta[k], errors[k] = _line(first, rate, shown)
-    half = 1.959964 * errors.T
+        alpha[k], beta[k], errors[:, k] = _line(first, counts.clicked[rows, k] / shown, shown)
+    alpha, half = np.maximum(alpha, LEAST), normal_quantile(0.95) * errors
     return ClickParameters(
-        np.maximum(alpha, LEAST),
+        alpha,
         beta,
         theta,
-        alpha_lower=np.maximum(alpha, LEAST) - half[0],
-        alpha_upper=np.maximum(alpha, LEAST) + half[0],
+        alpha_lower=alpha - half[0],
+        alpha_upper=alpha + half[0],
         beta_lower=beta - half[1],
         beta_upper=beta + half[1],
         source="randomised first results",
@@ -240,11 +202,7 @@ def log_slot_parameters(
 ) -> ClickParameters:
     """Estimate the click parameters of a log, whose sessions must be up to date, by its randomised first results.
 
-    Args:
-        store: The log.
-        engine: Engine that adds up the clicks.
-        days: Use only these days; by default all.
-        depth: Last position; by default the last one to which every position shares enough pairs with first slots.
+    `depth` is the last position; by default the last one to which every position shares enough pairs with first slots.
     """
     from clickprism.log.features.partials import counting
     from clickprism.log.schema import SESSIONS
@@ -258,12 +216,8 @@ def log_slot_parameters(
     position, shown, clicked = (table[name].to_numpy().astype(np.int64) for name in ("position", "shown", "clicked"))
     slot = table["randomised"].to_numpy(zero_copy_only=False).astype(bool) & (position == 1)
     if not slot.any():
-        raise UnsupportedError(
-            "has no randomised first result",
-            file=store.folder,
-            remedy=RANDOMISE,
-        )
-    first, pair = distinct_pairs(ids[0], ids[1])
+        raise UnsupportedError("has no randomised first result", file=store.folder, remedy=RANDOMISE)
+    first, pair = distinct_pairs(*ids)
     counts = np.zeros((2, len(first), int(position.max())), np.int64)
     first_slots = np.zeros((2, len(first)), np.int64)
     for number, values in enumerate((shown, clicked)):
@@ -271,9 +225,8 @@ def log_slot_parameters(
         np.add.at(first_slots[number], pair[slot], values[slot])
     linked = ((counts[0] > 0) & (first_slots[0] > 0)[:, None]).sum(axis=0) >= FEWEST
     linked[0] = True
-    last = len(linked) if linked.all() else int(np.argmin(linked))
-    last = last if depth is None else depth
-    return slot_parameters(PairCounts(counts[0][:, :last], counts[1][:, :last]), first_slots[1], first_slots[0])
+    last = depth or (len(linked) if linked.all() else int(np.argmin(linked)))
+    return slot_parameters(PairCounts(*counts[:, :, :last]), first_slots[1], first_slots[0])
 
 
 def _posterior_means(clicks: Int64, impressions: Int64, weights: Float64) -> Float64:

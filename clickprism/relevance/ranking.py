@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, final, get_args
+from typing import Final, Literal, final
 
 import numpy as np
 
 from clickprism._util.tables import Table
-from clickprism.errors import SettingError
-from clickprism.relevance.estimates import Estimates
+from clickprism.relevance.estimates import Estimates, read_estimates
+from clickprism.relevance.pair_files import check_suffix, write_rows
+from clickprism.settings import check_fields
 from clickprism.types import Float64, Int64, Text, check
 
 Rule = Literal["value", "lower", "thompson"]
@@ -35,25 +36,13 @@ class RankSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.by not in get_args(Rule):
-            raise SettingError("by", self.by, f"be one of {', '.join(get_args(Rule))}")
-        if self.top is not None and self.top < 1:
-            raise SettingError("top", self.top, "be at least 1")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "not be negative")
+        check_fields(self, by=Rule, top=(1, None), seed=(0, None))
 
 
 @final
 @dataclass(frozen=True)
 class Ranking:
-    """What a file of ranked documents contains.
-
-    Attributes:
-        queries: Number of queries.
-        documents: Number of ranked documents, all queries together.
-        by: What they are ranked by.
-        file: The file that was written.
-    """
+    """Number of queries and of ranked documents in a file, and what they are ranked by."""
 
     queries: int
     documents: int
@@ -67,16 +56,7 @@ class Ranking:
 
 
 def rank_file(estimates: Path, out: Path, settings: RankSettings | None = None) -> Ranking:
-    """Rank the documents of each query of a file of estimates, and write the ranking.
-
-    Args:
-        estimates: Parquet file that `clickprism relevance estimate` has written.
-        out: File to write; its suffix decides the format.
-        settings: What documents are ranked by.
-    """
-    from clickprism.relevance.estimates import read_estimates
-    from clickprism.relevance.pair_files import check_suffix, write_rows
-
+    """Rank the documents of each query of a file of estimates; the suffix of the file to write decides its format."""
     settings = settings or RankSettings()
     check_suffix(out)
     ids, queries, known = read_estimates(estimates)
@@ -121,11 +101,6 @@ def scores(estimates: Estimates, *, settings: RankSettings | None = None) -> Flo
 
 def rank(estimates: Estimates, queries: Text | Int64, *, settings: RankSettings | None = None) -> tuple[Int64, Int64]:
     """Return the pairs query by query, best first, and the rank of each from 1; ties keep the order of the pairs.
-
-    Args:
-        estimates: Estimates of the pairs.
-        queries: Query of each pair, [pairs].
-        settings: What documents are ranked by.
 
     >>> found = Estimates(np.array([0.1, 0.7, 0.3]), *(np.zeros(3) for _ in range(4)), np.zeros(3, np.bool_))
     >>> order, ranks = rank(found, np.array(["b", "a", "b"]))

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
+from itertools import count
 from typing import Any, Final, final
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -19,6 +20,7 @@ from clickprism.serve.settings import TOKEN_VARIABLE
 AGAIN: Final = (0, 408, 429, 502, 503, 504)
 """Statuses after which a request is sent again; 0 is no answer."""
 LONGEST_PAUSE: Final = 30.0
+NONE: Final[Mapping[str, str]] = {}
 
 
 class ServiceError(ClickprismError):
@@ -26,8 +28,7 @@ class ServiceError(ClickprismError):
 
     def __init__(self, status: int, detail: str, *, pointer: str | None = None) -> None:
         super().__init__(f"{detail} (status {status})" if status else detail)
-        self.status = status
-        self.pointer = pointer
+        self.status, self.pointer = status, pointer
 
 
 @final
@@ -76,40 +77,39 @@ class Client:
             rows: events as `clickprism log ingest` reads them.
             key: of the batch; give the same one when you send it again after an error. By default a new one.
         """
-        return self._send("/v1/events", list(rows), {"Idempotency-Key": key or uuid.uuid4().hex})
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex, "Content-Encoding": "gzip"}
+        return self._send("/v1/events", list(rows), headers)
 
     def models(self) -> dict[str, Any]:
         """Return the models that answer, with the names of their features, and the store."""
         return self._send("/v1/models")
 
-    def _send(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def _send(self, path: str, body: Any = None, headers: Mapping[str, str] = NONE) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
-        fields = {"Content-Type": "application/json", **(headers or {})}
+        fields = {"Content-Type": "application/json", **headers}
         if self._token is not None:
             fields["Authorization"] = f"Bearer {self._token}"
-        if path == "/v1/events" and data is not None:
-            data, fields["Content-Encoding"] = gzip.compress(data, 1), "gzip"
+        if "Content-Encoding" in headers:
+            data = gzip.compress(data or b"", 1)
         request = Request(self._address + path, data, fields)  # noqa: S310 - the scheme is checked
-        attempt = 0
-        while True:
+        for attempt in count():
             try:
                 with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310 - the scheme is checked
-                    found: dict[str, Any] = json.load(answer)
-                    return found
+                    return dict(json.load(answer))
             except HTTPError as error:
                 with error:
                     failure, pause = _refused(error), error.headers.get("Retry-After", "")
             except (OSError, HTTPException) as error:
                 failure, pause = ServiceError(0, f"{self._address} does not answer: {error}"), ""
             if attempt == self._retries or failure.status not in AGAIN:
-                raise failure
+                break
             self._sleep(min(LONGEST_PAUSE, float(pause) if pause.isdecimal() else 0.1 * 2.0**attempt))
-            attempt += 1
+        raise failure
 
 
 def _refused(error: HTTPError) -> ServiceError:
     try:
-        told = json.load(error)
-        return ServiceError(error.code, str(told["detail"]), pointer=told.get("pointer"))
+        body = json.load(error)
+        return ServiceError(error.code, str(body["detail"]), pointer=body.get("pointer"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return ServiceError(error.code, str(error.reason))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, final
 
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 
 TOKEN_VARIABLE: Final = "CLICKPRISM_TOKEN"  # noqa: S105 - the name of the variable
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -31,11 +32,8 @@ class BundleSettings:
         metrics: Metrics for the model card, such as `--metrics.nDCG@10 0.51`.
         notes: Notes for the model card; may be repeated.
         examples: Number of example queries for the page of the service; the log of the run is read or simulated again.
-        judged: For a language model, a TREC file of grades (query id, 0, document id, grade) to measure the cost of
-            int8. By default it is compared with its full precision on generated texts.
-        queries: File with the texts of the judged queries.
-        documents: File with the texts of the judged documents.
-        full_precision: Never serve a language model in int8.
+        full_precision: Never serve a language model in int8. By default int8 is used if it keeps the order of generated
+            texts.
         replace: Replace an existing bundle in the same folder.
     """
 
@@ -46,18 +44,12 @@ class BundleSettings:
     metrics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     examples: int = 0
-    judged: Path | None = None
-    queries: Path | None = None
-    documents: Path | None = None
     full_precision: bool = False
     replace: bool = False
 
     def __post_init__(self) -> None:
         if self.examples < 0:
             raise SettingError("examples", self.examples, "be 0 or more")
-        texts = (self.judged, self.queries, self.documents)
-        if any(texts) and not all(texts):
-            raise SettingError("judged", self.judged, "be given together with --queries and --documents")
 
 
 @final
@@ -87,8 +79,7 @@ class ExportSettings:
         for option, value in (("name", self.name), ("feature_set", self.feature_set)):
             if value is not None and not NAME.fullmatch(value) and not (option == "feature_set" and self.from_file):
                 raise SettingError(option, value, "consist of letters, digits, _, - and .")
-        if self.seed < 0:
-            raise SettingError("seed", self.seed, "be 0 or more")
+        check_fields(self, seed=(0, None))
 
     @property
     def from_file(self) -> bool:
@@ -154,9 +145,7 @@ class RolloutSettings:
         rising = all(low < high for low, high in zip(self.shares, self.shares[1:], strict=False))
         if not self.shares or not rising or not 0 < self.shares[0] <= self.shares[-1] <= 1:
             raise SettingError("shares", self.shares, "be rising numbers above 0 and at most 1")
-        for name in ("stage_searches", "planned_searches"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
+        check_fields(self, stage_searches=(1, None), planned_searches=(1, None))
         if not 0 < self.confidence < 1:
             raise SettingError("confidence", self.confidence, "be between 0 and 1")
 
@@ -218,13 +207,8 @@ class ServeSettings:
     drain: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("workers", "max_body", "max_documents", "max_waiting"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
-        if self.rerank_depth is not None and self.rerank_depth < 0:
-            raise SettingError("rerank_depth", self.rerank_depth, "be 0 or more")
-        if not 0 <= self.port <= 65535:
-            raise SettingError("port", self.port, "be from 0 to 65535")
+        counts = dict.fromkeys(("workers", "max_body", "max_documents", "max_waiting"), (1, None))
+        check_fields(self, port=(0, 65535), rerank_depth=(0, None), **counts)
         for name in ("timeout", "max_feature_age", "follow_every", "drain"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be a number of seconds above 0")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, final, get_args
+from typing import Literal, final
 
 import numpy as np
 
 from clickprism.click_models.users import Gain, Shown, User, adapted, attraction, check_probability, highest_grade
 from clickprism.errors import DataError, SettingError
+from clickprism.settings import check_fields
 from clickprism.simulation.rankings import InitialRanker, Intervention, rank
 from clickprism.types import Clicks, Float64, Int64, JudgedLists, Simulation, Truth, concatenate, slices
 
@@ -53,14 +54,8 @@ class SimulationSettings:
     seen: bool = False
 
     def __post_init__(self) -> None:
-        for name, options in (("frequency", Frequency), ("gain", Gain), ("merge", Merge)):
-            if getattr(self, name) not in get_args(options):
-                raise SettingError(name, getattr(self, name), f"be one of {', '.join(get_args(options))}")
-        if not 0 <= self.exponent < float("inf"):
-            raise SettingError("exponent", self.exponent, "be 0 or more")
-        for name in ("length", "rankers"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
+        check_fields(self, frequency=Frequency, gain=Gain, merge=Merge)
+        check_fields(self, exponent=(0, 100), length=(1, None), rankers=(1, None))
         check_probability("noise", self.noise)
 
 

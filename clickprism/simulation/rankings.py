@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, final, get_args
+from typing import Literal, final
 
 import numpy as np
 
 from clickprism.click_models.users import check_probability
 from clickprism.errors import DataError, SettingError
+from clickprism.settings import check_fields
 from clickprism.types import Bool, Float32, Float64, Int32, Int64, JudgedLists, Lists, slices
 
 Kind = Literal["none", "swap", "pivot", "shuffle", "first"]
@@ -32,12 +33,10 @@ class InitialRanker:
     cost: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise SettingError("share", self.share, "be above 0 and at most 1")
-        if self.pairs < 1:
-            raise SettingError("pairs", self.pairs, "be at least 1")
-        if not 0 < self.cost < float("inf"):
-            raise SettingError("cost", self.cost, "be above 0")
+        check_fields(self, pairs=(1, None))
+        for name, most in (("share", 1.0), ("cost", 1e300)):
+            if not 0 < getattr(self, name) <= most:
+                raise SettingError(name, getattr(self, name), f"be above 0 and at most {most:g}")
 
     def fit(self, judged: JudgedLists, *, seed: int) -> LinearScorer:
         """Train on a random share of the queries. Features are standardised internally; the scorer takes raw ones."""
@@ -183,12 +182,8 @@ class Intervention:
     pivot: int = 1
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise SettingError("kind", self.kind, f"be one of {', '.join(get_args(Kind))}")
+        check_fields(self, kind=Kind, depth=(1, None), pivot=(1, None))
         check_probability("share", self.share)
-        for name in ("depth", "pivot"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
 
     def required_depth(self, length: int) -> int:
         """Return how many documents must be ranked to show `length` of them."""

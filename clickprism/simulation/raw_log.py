@@ -12,7 +12,6 @@ import gzip
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -38,7 +37,6 @@ from clickprism.types import Int64
 
 PART: Final = 10_000  # maximum number of searches simulated at a time and written to one file
 ARRIVAL_DELAY: Final = 15e6  # mean time from an event to its row in the file, in µs, so that rows are out of order
-FAR_FUTURE: Final = "9999-12-31T00:00:00.000Z"
 
 # How the robot filters of an ingest treat each kind of robot.
 FILTERED_BY_SENDER: Final = ("fast", "spammer")
@@ -117,7 +115,7 @@ def write_raw_log(
             raise DataError("is not empty", file=subfolder, remedy="Choose a new folder, or delete the log in this one")
     engine = SearchEngine(settings, catalogue)
     visitors = Visitors(engine)
-    user = adapted(user, engine.judged, seed=settings.seed)
+    user = adapted(user, engine.catalogue.judged, seed=settings.seed)
     with duckdb.connect(config={"threads": 1}) as connection:  # one thread, so that rows keep their order
         writer = _Writer(folder, settings, connection)
         for day in range(settings.days):
@@ -140,7 +138,7 @@ def _after_clicks(user: User, engine: SearchEngine) -> User:
     """Return the user model after the clicks of earlier days, which change what a `PopularityUser` observes."""
     if not isinstance(user, PopularityUser) or not engine.clicks.any():
         return user
-    items, item_of = np.unique(item_ids(engine.judged.lists), return_inverse=True)
+    items, item_of = np.unique(item_ids(engine.catalogue.judged.lists), return_inverse=True)
     return user.after(items, np.bincount(item_of, weights=engine.clicks))
 
 
@@ -234,18 +232,17 @@ class _Writer:
         prefix = f"{kind}-" if self.settings.schema == "ubi" else ""
         path = self.folder / "events" / f"{prefix}{self.settings.day(day)}-{part}.{self.settings.format}"
         broken = np.sort(random.choice(len(rows), random.binomial(len(rows), self.settings.broken), replace=False))
-        copies = rows.take(pa.array(broken))
-        if self.settings.format == "parquet":
-            extra = _break_rows(copies, self._broken)
-        else:
-            lines = _break_lines(copies["line"].to_pylist(), self.settings, self._broken)
-            if self.settings.schema == "metarank" and day < self.settings.days:
-                items = _item_lines(random.integers(0, 10**6, self.settings.items), self.settings, day)
-                self._counts["ignored"] += len(items)
-                lines += items
+        if self.settings.format != "parquet":
             rows = rows.set_column(0, "line", rows["line"].cast(pa.binary()))
-            extra = pa.table({"line": pa.array(lines, pa.binary())})
-        rows = pa.concat_tables([rows, extra]).take(_insertion_order(len(rows), len(extra), random))
+        extra = [_broken(rows.take(pa.array(broken)), self.settings, self._broken)]
+        if self.settings.schema == "metarank" and day < self.settings.days:
+            items = _item_lines(random.integers(0, 10**6, self.settings.items), self.settings, day)
+            self._counts["ignored"] += len(items)
+            extra.append(pa.table({"line": pa.array(items, pa.binary())}))
+        added = pa.concat_tables(extra)
+        # the rows keep their order; the others go to random places among them
+        keys = np.concatenate([np.arange(len(rows)), np.sort(random.integers(0, len(rows), len(added)))])
+        rows = pa.concat_tables([rows, added]).take(pa.array(np.argsort(keys, kind="stable")))
         self._counts.update({"in": len(rows), "files": 1})
         if self.settings.format == "parquet":
             with atomic_file(path, durable=False) as draft:
@@ -263,12 +260,6 @@ def _with_filters(impressions: pa.Table, settings: RawLogSettings) -> pa.Table:
     return impressions.append_column("sender_filtered", sender).append_column("click_filtered", click)
 
 
-def _insertion_order(rows: int, extra: int, random: np.random.Generator) -> pa.Array:
-    """Return an order that keeps the first rows as they are and inserts the extra rows at random positions."""
-    keys = np.concatenate([np.arange(rows), np.sort(random.integers(0, rows, extra))])
-    return pa.array(np.argsort(keys, kind="stable"))
-
-
 def _write_text(path: Path, text: bytes, compress: str) -> None:
     """Write a text file; the same text gives the same bytes."""
     if compress == "zst":
@@ -277,10 +268,7 @@ def _write_text(path: Path, text: bytes, compress: str) -> None:
             stream.write(text)
         text = sink.getvalue().to_pybytes()
     elif compress == "gz":
-        file = io.BytesIO()
-        with gzip.GzipFile("", "wb", 3, file, mtime=0) as stream:
-            stream.write(text)
-        text = file.getvalue()
+        text = gzip.compress(text, 3, mtime=0)
     write_file(path if compress == "none" else Path(f"{path}.{compress}"), text, durable=False)
 
 
@@ -393,73 +381,44 @@ def _item_lines(documents: Int64, settings: RawLogSettings, day: int) -> list[by
 # Broken rows: copies of good ones, each broken in one way; the ways take turns.
 
 
-def _break_lines(lines: list[str], settings: RawLogSettings, counts: Counter[str]) -> list[bytes]:
-    """Return a broken copy of each line, and count them by what is wrong."""
-    defects = _CSV_DEFECTS if settings.format == "csv" else _json_defects(settings)
-    names, broken = list(defects), []
-    for line in lines:
+def _defects(settings: RawLogSettings) -> dict[str, dict[str, Any]]:
+    """Return the wrong values of each defect, by field; damage to the text of a line has none."""
+    time = "time" if settings.schema == "clickprism" else "timestamp"
+    values: dict[str, dict[str, Any]] = {
+        "missing": {"search_id": None},
+        "position": {"position": 0},
+        "negative": {"display_ms": -5},
+    }
+    if settings.format == "parquet":  # a column of times or of booleans cannot hold other values
+        return values
+    far_future = 253402214400000 if settings.schema == "metarank" else "9999-12-31T00:00:00.000Z"
+    text: dict[str, dict[str, Any]] = {"cut": {}, "encoding": {}, "far time": {time: far_future}}
+    if settings.format == "jsonl":
+        text |= {"no object": {}, "no time": {time: None}}
+    return text | ({**values, "type": {"click": "maybe"}} if settings.schema == "clickprism" else {})
+
+
+def _broken(rows: pa.Table, settings: RawLogSettings, counts: Counter[str]) -> pa.Table:
+    """Return a broken copy of each row, and count them by what is wrong."""
+    defects, broken = _defects(settings), []
+    names = list(defects)
+    for row in rows.to_pylist():
         name = names[counts.total() % len(names)]
         counts[name] += 1
-        broken.append(defects[name](line.rstrip("\n").encode()) + b"\n")
-    return broken
-
-
-def _break_rows(rows: pa.Table, counts: Counter[str]) -> pa.Table:
-    """Return a broken copy of each row of Parquet, where only values can be wrong, and count them."""
-    defects = [("missing", "search_id", None), ("position", "position", 0), ("negative", "display_ms", -1)]
-    broken: list[dict[str, Any]] = rows.to_pylist()
-    for row in broken:
-        name, field, wrong = defects[counts.total() % len(defects)]
-        counts[name] += 1
-        row[field] = wrong
+        if settings.format == "parquet":
+            broken.append(row | defects[name])
+        else:
+            broken.append({"line": _broken_line(name, row["line"].rstrip(b"\n"), defects[name], settings) + b"\n"})
     return pa.Table.from_pylist(broken, schema=rows.schema)
 
 
-def _json_defects(settings: RawLogSettings) -> dict[str, Callable[[bytes], bytes]]:
-    time = "time" if settings.schema == "clickprism" else "timestamp"
-    far_future = 253402214400000 if settings.schema == "metarank" else FAR_FUTURE
-    defects: dict[str, Callable[[bytes], bytes]] = {
-        "cut": lambda line: line[: len(line) // 2],
-        "encoding": lambda line: line[: len(line) // 2] + b"\xff\xfe" + line[len(line) // 2 :],
-        "no object": lambda _: b"[1, 2, 3]",
-        "no time": lambda line: _to_json({name: value for name, value in json.loads(line).items() if name != time}),
-        "far time": _json_with(time, far_future),
-    }
-    if settings.schema == "clickprism":
-        defects |= {
-            "missing": _json_with("search_id", None),
-            "position": _json_with("position", 0),
-            "negative": _json_with("display_ms", -5),
-            "type": _json_with("click", "maybe"),
-        }
-    return defects
-
-
-def _json_with(field: str, wrong: object) -> Callable[[bytes], bytes]:
-    return lambda line: _to_json(json.loads(line) | {field: wrong})
-
-
-def _to_json(row: dict[str, Any]) -> bytes:
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _csv_with(field: str, wrong: str) -> Callable[[bytes], bytes]:
-    def broken(line: bytes) -> bytes:
-        row = next(csv.reader([line.decode()]))
-        row[_FIELDS.index(field)] = wrong
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(row)
-        return text.getvalue().encode()
-
-    return broken
-
-
-_CSV_DEFECTS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "cut": lambda line: b",".join(line.split(b",")[:2]),
-    "encoding": lambda line: line[:4] + b"\xff" + line[4:],
-    "far time": _csv_with("time", FAR_FUTURE),
-    "missing": _csv_with("search_id", ""),
-    "position": _csv_with("position", "0"),
-    "type": _csv_with("click", "maybe"),
-    "negative": _csv_with("display_ms", "-5"),
-}
+def _broken_line(name: str, line: bytes, wrong: dict[str, Any], settings: RawLogSettings) -> bytes:
+    damage = {"cut": line[:20], "encoding": line[:4] + b"\xff" + line[4:], "no object": b"[1, 2, 3]"}
+    if name in damage:
+        return damage[name]
+    if settings.format == "jsonl":
+        return json.dumps(json.loads(line) | wrong, ensure_ascii=False, separators=(",", ":")).encode()
+    text = io.StringIO()
+    row = dict(zip(_FIELDS, next(csv.reader([line.decode()])), strict=True)) | wrong
+    csv.writer(text, lineterminator="").writerow(row.values())
+    return text.getvalue().encode()

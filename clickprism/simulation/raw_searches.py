@@ -111,37 +111,28 @@ class Catalogue:
 
 @final
 class SearchEngine:
-    """Queries with their documents, grades and rankers; by default all determined by the seed.
+    """A catalogue that is searched: who ranks, and how the clicks of earlier days change the order.
 
     Attributes:
-        judged: One list per query. A document has the same id in all lists that contain it.
+        settings: Settings of the log.
+        catalogue: Queries, documents and rankers; by default random ones.
         attraction: Probability of a click on each document if it is observed, before trust bias, [rows].
-        documents: Id of the document of each row, [rows].
-        texts: Text of each query.
-        cumulative_shares: Cumulative sum of the share of searches for each query, [queries].
-        randomised: Share of the searches for each query with a random first document, [queries].
         clicks: Number of clicks by people on each row on earlier days, [rows]. The caller updates it.
     """
 
     def __init__(self, settings: RawLogSettings, catalogue: Catalogue | None = None) -> None:
         max_grade = len(GRADE_SHARES) - 1 if catalogue is None else max(int(catalogue.judged.grades.max()), 1)
-        catalogue = Catalogue.random(settings) if catalogue is None else catalogue
-        self.settings = settings
-        self.documents, self.judged, self.texts = catalogue.documents, catalogue.judged, catalogue.texts
-        self.attraction: Float32 = attraction(self.judged, max_grade=max_grade)
-        self.cumulative_shares = np.cumsum(catalogue.shares)
-        self.randomised = catalogue.randomised
-        self._scores = catalogue.scores
-        self.clicks = np.zeros(len(self.documents), dtype=np.int64)
+        self.settings, self.catalogue = settings, catalogue or Catalogue.random(settings)
+        self.attraction: Float32 = attraction(self.catalogue.judged, max_grade=max_grade)
+        self.clicks = np.zeros(len(self.catalogue.documents), dtype=np.int64)
 
     def draw_queries(self, count: int, random: np.random.Generator) -> Int64:
         """Return the numbers of random queries, drawn by their share of searches."""
-        return np.searchsorted(self.cumulative_shares, random.random(count)).clip(max=len(self.texts) - 1)
+        return _draw(self.catalogue.shares, count, random)
 
     def draw_rankers(self, count: int, day: int, random: np.random.Generator) -> Int64:
         """Return the numbers of random rankers, drawn by their share of searches on this day."""
-        shares = np.cumsum(self.ranker_shares(day))
-        return np.searchsorted(shares, random.random(count)).clip(max=len(shares) - 1)
+        return _draw(self.ranker_shares(day), count, random)
 
     def ranker_shares(self, day: int) -> Float64:
         """Return the share of searches that each ranker serves on a day, [rankers].
@@ -158,14 +149,18 @@ class SearchEngine:
         """Return the top `length` rows of each search, padded, [searches, length], and their number, [searches]."""
         pairs, pair_of = np.unique(queries * self.settings.rankers + rankers, return_inverse=True)
         query, ranker = np.divmod(pairs, self.settings.rankers)
-        offsets = self.judged.lists.offsets
+        offsets = self.catalogue.judged.lists.offsets
         lengths = (offsets[query + 1] - offsets[query])[:, None]
         columns = np.arange(max(self.settings.length, int(lengths.max(initial=1))))
-        rows = np.minimum(offsets[query][:, None] + columns, len(self.documents) - 1)
-        scores = self._scores[ranker[:, None], rows] + self.settings.feedback * np.log1p(self.clicks[rows])
+        rows = np.minimum(offsets[query][:, None] + columns, len(self.clicks) - 1)
+        scores = self.catalogue.scores[ranker[:, None], rows] + self.settings.feedback * np.log1p(self.clicks[rows])
         order = np.argsort(np.where(columns < lengths, -scores, np.inf), axis=1, kind="stable")
         ranked = np.take_along_axis(rows, order[:, : self.settings.length], axis=1)
         return ranked[pair_of], np.minimum(lengths[:, 0], ranked.shape[1])[pair_of]
+
+
+def _draw(shares: Float64, count: int, random: np.random.Generator) -> Int64:
+    return np.searchsorted(np.cumsum(shares), random.random(count)).clip(max=len(shares) - 1)
 
 
 def _documents(lengths: Int64, *, catalogue: int, random: np.random.Generator) -> Int64:
@@ -294,11 +289,11 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
         day: the number of the day, from 0.
         first: the number of the first search.
     """
-    settings = engine.settings
+    settings, catalogue = engine.settings, engine.catalogue
     random = np.random.default_rng([settings.seed, 3, first])
     ranked, lengths = engine.rank(searches.query, searches.ranker)
     person = searches.robot < 0
-    randomised = person & (random.random(len(searches)) < engine.randomised[searches.query])
+    randomised = person & (random.random(len(searches)) < catalogue.randomised[searches.query])
     column = np.floor(random.random(len(searches)) * lengths).astype(np.int64)[randomised]
     ranked[randomised, 0], ranked[randomised, column] = ranked[randomised, column], ranked[randomised, 0]
     lengths = np.where(person, lengths, np.minimum(lengths, settings.page))
@@ -306,7 +301,7 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     relevance = engine.attraction[rows]
     positions = np.arange(1, len(rows) + 1) - np.repeat(offsets[:-1], lengths)
-    shown = Shown(engine.judged.lists, offsets, rows, _trusted(relevance, positions, settings.trust), first)
+    shown = Shown(catalogue.judged.lists, offsets, rows, _trusted(relevance, positions, settings.trust), first)
     response = user.click(shown, seed=settings.seed)
 
     search, by_person = shown.session_of, person[shown.session_of]
@@ -331,8 +326,8 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
     columns = {
         "search": search + first,
         "query": searches.query[search] + 1,
-        "text": pa.array(engine.texts).take(pa.array(searches.query[search])),
-        "document": engine.documents[rows],
+        "text": pa.array(catalogue.texts).take(pa.array(searches.query[search])),
+        "document": catalogue.documents[rows],
         "position": positions.astype(np.int32),
         "time": pa.array(searched + page * NEXT_PAGE).cast(pa.timestamp("us")),
         "searched": pa.array(searched).cast(pa.timestamp("us")),
@@ -349,12 +344,12 @@ def impressions_of(searches: Searches, engine: SearchEngine, user: User, *, day:
         "observed": observed,
         "attracted": response.attracted & by_person,
         "relevance": relevance.astype(np.float64),
-        "grade": engine.judged.grades[rows],
+        "grade": catalogue.judged.grades[rows],
         "robot": pa.array(KINDS).take(pa.array(robot, mask=robot < 0)),
         "row": rows,
     }
     if settings.features:
-        values = np.round(engine.judged.lists.features[rows].astype(np.float64), 3)
+        values = np.round(catalogue.judged.lists.features[rows].astype(np.float64), 3)
         names = [f"view_{column + 1}" for column in range(FEATURES)]
         columns["features"] = pa.StructArray.from_arrays([pa.array(column) for column in values.T], names)
     return pa.table(columns).filter(pa.array(page <= last_page[search]))

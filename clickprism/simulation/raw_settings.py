@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, Final, Literal, final, get_args
+from typing import Any, Final, Literal, final
 
 from clickprism.click_models.users import check_probability
 from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 
 Schema = Literal["clickprism", "ubi", "metarank"]
 Format = Literal["jsonl", "csv", "parquet"]
@@ -86,41 +87,27 @@ class RawLogSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        minimum = {"searches": 1, "days": 1, "files_per_day": 1, "page": 1, "rankers": 1, "min_documents": 3}
-        minimum |= {"length": 3, "queries": 0, "people": 0, "items": 0, "seed": 0}
-        for name, least in minimum.items():
-            self._check(name, getattr(self, name) >= least, f"be at least {least}")
-        self._check("max_documents", self.max_documents >= self.min_documents, "be at least min_documents")
-        self._check("ordinal_base", self.ordinal_base in (0, 1), "be 0 or 1")
-        for name in ("exponent", "feedback"):
-            self._check(name, 0 <= getattr(self, name) <= 10, "be from 0 to 10")
+        check_fields(self, schema=Schema, format=Format, compress=Compression)
+        check_fields(self, **dict.fromkeys(("searches", "days", "files_per_day", "page", "rankers"), (1, None)))
+        check_fields(self, **dict.fromkeys(("queries", "people", "items", "seed"), (0, None)), ordinal_base=(0, 1))
+        check_fields(self, length=(3, None), min_documents=(3, None), max_documents=(self.min_documents, None))
+        check_fields(self, exponent=(0, 10), feedback=(0, 10))
         for name in ("trust", "randomised", "robots", "duplicate", "late", "broken", "without_id", "without_display"):
             check_probability(name, getattr(self, name))
-        for name, options in (("schema", Schema), ("format", Format), ("compress", Compression)):
-            self._check(name, getattr(self, name) in get_args(options), f"be one of {', '.join(get_args(options))}")
-        self._check(
-            "format",
-            self.schema == "clickprism" or self.format == "jsonl",
-            f"be 'jsonl' with schema {self.schema!r}, because its rows are nested",
-        )
-        self._check(
-            "features",
-            not self.features or (self.format != "csv" and self.schema != "metarank"),
-            "be false with format 'csv' and with schema 'metarank', which have no field for features",
-        )
-        self._check("start", self._is_start_valid(), "be a day such as 2024-01-01, and the last day before year 9000")
+        if self.schema != "clickprism" and self.format != "jsonl":
+            must = f"be 'jsonl' with schema {self.schema!r}, because its rows are nested"
+            raise SettingError("format", self.format, must)
+        if self.features and (self.format == "csv" or self.schema == "metarank"):
+            must = "be false with format 'csv' and with schema 'metarank', which have no field for features"
+            raise SettingError("features", self.features, must)
+        try:
+            valid = (date.fromisoformat(self.start) + timedelta(days=self.days + 3)).year < 9000
+        except (ValueError, OverflowError):
+            valid = False
+        if not valid:
+            raise SettingError("start", self.start, "be a day such as 2024-01-01, and the last day before year 9000")
         if "name" not in self.user:
             object.__setattr__(self, "user", {**DEFAULT_USER, **self.user})
-
-    def _is_start_valid(self) -> bool:
-        try:
-            return (date.fromisoformat(self.start) + timedelta(days=self.days + 3)).year < 9000
-        except (ValueError, OverflowError):
-            return False
-
-    def _check(self, name: str, holds: bool, must: str) -> None:
-        if not holds:
-            raise SettingError(name, getattr(self, name), must)
 
     def day(self, number: int) -> date:
         """Return the date of a day, counted from 0."""
@@ -157,7 +144,5 @@ class DemoSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        minimum = {"searches": 100, "queries": 20, "test_queries": 10, "candidates": 10, "days": 2, "seed": 0}
-        for name, least in minimum.items():
-            if getattr(self, name) < least:
-                raise SettingError(name, getattr(self, name), f"be at least {least}")
+        check_fields(self, searches=(100, None), queries=(20, None), test_queries=(10, None))
+        check_fields(self, candidates=(10, None), days=(2, None), seed=(0, None))

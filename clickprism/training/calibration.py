@@ -1,4 +1,4 @@
-"""Calibration: scores of any kind become click probabilities, by the clicks that they should predict."""
+"""Calibration: turn scores of any kind into click probabilities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clickprism.errors import DataError
 from clickprism.types import Float64, Int64
 
 STEPS: Final = 100
-PRIOR: Final = 1.0  # how much the slopes are held back, in units of one impression
+PRIOR: Final = 1.0  # ridge penalty of the slopes
 
 
 @final
@@ -23,12 +23,12 @@ class Calibration:
     intercept: float
 
     def __call__(self, scores: Float64) -> Float64:
-        """Log odds of a click, [scores]."""
+        """Return the log odds of a click, [scores]."""
         return self.slope * scores + self.intercept
 
     @classmethod
     def fit(cls, scores: Float64, clicks: Int64 | Float64, impressions: Int64 | Float64) -> Calibration:
-        """The slope and intercept under which the clicks are most probable.
+        """Return the slope and intercept under which the clicks are most probable.
 
         >>> scores = np.array([-2.0, 0.0, 2.0])
         >>> fitted = Calibration.fit(scores, np.array([100, 500, 900]), np.array([1000, 1000, 1000]))
@@ -47,7 +47,7 @@ class Calibration:
 
 
 def log_odds(clicks: Int64 | Float64, impressions: Int64 | Float64) -> float:
-    """The log odds of a click over all impressions, half a click and half a skip added."""
+    """Return the log odds of a click over all impressions, with half a click and half a skip added."""
     clicked, shown = float(np.sum(clicks)), float(np.sum(impressions))
     if shown <= 0:
         raise DataError("there is no impression to learn from")
@@ -62,14 +62,14 @@ def logistic(
     ridge: float | Float64,
     offset: Float64 | None = None,
 ) -> Float64:
-    """Weights and, last, the intercept of a logistic regression on counts, by Newton's method, [inputs + 1].
+    """Return the weights and, last, the intercept of a logistic regression on counts, by Newton's method, [inputs + 1].
 
     Args:
         inputs: [pairs, inputs].
-        clicks: of each pair.
-        impressions: of each pair.
-        ridge: the penalty ridge / 2 w^2 on each weight, one for all or one each; on the intercept none, or one more.
-        offset: log odds to which the weights add, [pairs].
+        clicks: Of each pair.
+        impressions: Of each pair.
+        ridge: Penalty ridge / 2 w^2 on each weight, one for all or one each; one more is that of the intercept.
+        offset: Log odds to which the weights add, [pairs].
     """
     matrix = np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1).astype(np.float64)
     width, given = inputs.shape[1], np.asarray(ridge, dtype=np.float64)
@@ -106,7 +106,7 @@ def logistic(
 
 
 def log_loss(odds: Float64, clicks: Int64 | Float64, impressions: Int64 | Float64) -> float:
-    """Mean cross entropy of an impression: -(c log p + (n - c) log(1 - p)) summed over pairs, by all n.
+    """Return the mean cross entropy of an impression: -(c log p + (n - c) log(1 - p)) summed over pairs, by all n.
 
     >>> round(log_loss(np.array([0.0]), np.array([2]), np.array([3])), 6) == round(float(np.log(2)), 6)
     True

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -27,32 +26,28 @@ METRICS = "metrics.jsonl"
 Weights = dict[str, torch.Tensor]
 
 
+def copied(module: torch.nn.Module) -> Weights:
+    """Return a copy of the weights and buffers."""
+    return {key: value.detach().clone() for key, value in module.state_dict().items()}
+
+
 def save(
-    path: Path,
-    learner: Learner,
-    optimiser: torch.optim.Optimizer,
-    *,
-    best: Weights,
-    progress: Progress,
-    plan: Plain,
+    path: Path, learner: Learner, optimiser: torch.optim.Optimizer, *, best: Weights, progress: Progress, plan: Plain
 ) -> None:
-    """Write a checkpoint; a reader sees the old one or the new one, whole. `plan` is what a resumed run must share."""
+    """Write a checkpoint atomically. `plan` is what a resumed run must have in common."""
     tensors = {f"learner.{key}": value for key, value in learner.state_dict().items()}
     tensors |= {f"best.{key}": value for key, value in best.items()}
     for index, state in optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{index}.{key}": torch.as_tensor(value) for key, value in state.items()}
-    metadata = {
-        "format": str(FORMAT),
-        "progress": json.dumps(asdict(progress)),
-        "plan": json.dumps(plan, sort_keys=True),
-    }
+    about = {"progress": json.dumps(asdict(progress)), "plan": json.dumps(plan, sort_keys=True)}
     with atomic_file(path) as draft:
-        save_file({key: value.detach().clone().contiguous() for key, value in tensors.items()}, draft, metadata)
+        values = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
+        save_file(values, draft, {"format": str(FORMAT), **about})
 
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """What a checkpoint holds: where the loop stood, the weights it had then, and the best."""
+    """What a checkpoint holds: the progress, the weights at that point, and the best."""
 
     progress: Progress
     weights: Weights
@@ -60,7 +55,7 @@ class Saved:
     optimiser: Weights
 
     def put_into(self, learner: Learner, optimiser: torch.optim.Optimizer) -> None:
-        """Put both back where they were."""
+        """Restore the state of both."""
         learner.load_state_dict(self.weights)
         state = optimiser.state_dict()
         for key, value in self.optimiser.items():
@@ -70,41 +65,34 @@ class Saved:
 
 
 def load(content: bytes, *, plan: Plain, path: Path | None) -> Saved:
-    """Read a checkpoint of the same plan; `content` is that of the file at `path`, which need not be here."""
+    """Return a checkpoint of the same plan; `content` is that of the file at `path`, which need not be here."""
     with usable(path):
         tensors = tensors_of(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         if int(metadata["format"]) != FORMAT:
             raise DataError(f"is a checkpoint of format {metadata['format']}, this version reads {FORMAT}", file=path)
-        progress = _progress(json.loads(metadata["progress"]))
-        _same_plan(json.loads(metadata["plan"]), json.loads(json.dumps(plan)))
-        parts = (_under(f"{name}.", tensors) for name in ("learner", "best", "optimiser"))
+        values = json.loads(metadata["progress"])
+        progress = Progress(**values | {"history": [Record(**record) for record in values["history"]]})
+        then, now = json.loads(metadata["plan"]), json.loads(json.dumps(plan))
+        for key in dict.fromkeys([*now, *then]):
+            if then.get(key) != now.get(key):
+                must = f"be {then.get(key)!r} as in the checkpoint that is to be resumed"
+                raise SettingError(key, now.get(key), must)
+        parts = (
+            {key.removeprefix(name): value for key, value in tensors.items() if key.startswith(name)}
+            for name in ("learner.", "best.", "optimiser.")
+        )
         return Saved(progress, *parts)
 
 
 @contextmanager
 def usable(path: Path | None) -> Iterator[None]:
-    """What goes wrong with the content of a checkpoint is an error that names its file."""
+    """Turn an error in the content of a checkpoint into one that names its file."""
     try:
         yield
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OSError) as error:
         remedy = "Remove it, or train without --resume"
         raise DataError(f"is not a usable checkpoint ({error})", file=path, remedy=remedy) from None
-
-
-def _under(prefix: str, tensors: Weights) -> Weights:
-    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-
-
-def _progress(values: dict[str, Any]) -> Progress:
-    history = [Record(**record) for record in values.pop("history")]
-    return Progress(**values, history=history)
-
-
-def _same_plan(then: Plain, now: Plain) -> None:
-    for key in dict.fromkeys([*now, *then]):
-        if then.get(key) != now.get(key):
-            raise SettingError(key, now.get(key), f"be {then.get(key)!r} as in the checkpoint that is to be resumed")
 
 
 def start_metrics(out: Path | None, history: Iterable[Record] = ()) -> None:

@@ -1,8 +1,8 @@
-"""Several processes that train together, as `torchrun` starts them: who is here, what they add up and what they share.
+"""Several processes that train together, started by `torchrun`.
 
-Every process holds the same data and the same network and takes its part of each batch; what they add up is the sum
-over the whole batch, so all take the step that one process alone would take. Without `torchrun` there is one process,
-and nothing here does anything.
+Every process holds the same data and the same network and computes its part of each batch; the gradients are added up,
+so that all take the step that one process alone would take. Without `torchrun` there is one process, and the functions
+here do nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from clickprism.errors import DataError, SettingError, TrainingError
 
@@ -31,11 +31,11 @@ FINE, FAILED, INTERRUPTED = range(3)
 BYE, NEVER = 7, 8
 GRACE: Final = 5.0
 SHARED: Final = Path("/dev", "shm")
-LEAST: Final = 16_384  # numbers that make a board worth having
+LEAST: Final = 16_384  # numbers from which shared memory is faster than gloo
 
 
 def place() -> tuple[int, int]:
-    """The number of this process, from 0, and how many there are, by the variables that `torchrun` sets.
+    """Return the number of this process, from 0, and of all, by the variables that `torchrun` sets.
 
     >>> place()
     (0, 1)
@@ -49,14 +49,13 @@ def place() -> tuple[int, int]:
 
 
 def alone(what: str, *, remedy: str) -> None:
-    """Refuse to do in several processes what only one should do."""
-    size = place()[1]
-    if size > 1:
+    """Raise SettingError if several processes were started for work that they do not share."""
+    if (size := place()[1]) > 1:
         raise SettingError("WORLD_SIZE", size, f"be 1 for {what}, whose work is not shared ({remedy})")
 
 
 def share_of_threads(threads: int) -> int:
-    """`threads`, where it says how many; where it is 0 and several processes share a machine, a part of its cores."""
+    """Return `threads`, or, if it is 0 and several processes share a machine, a part of its cores."""
     if threads or place()[1] == 1:
         return threads
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -64,13 +63,13 @@ def share_of_threads(threads: int) -> int:
 
 
 class Group:
-    """The processes that train together; the first of them is the one that writes, shows and validates.
+    """The processes that train together; the first of them writes, shows and validates.
 
     Attributes:
-        rank: the number of this process, from 0.
-        size: how many there are.
-        agreed: whether a Ctrl-C that ends the loop ends it in all of them at the same step.
-        near: whether all are on one machine.
+        rank: Number of this process, from 0.
+        size: Number of processes.
+        agreed: Whether a Ctrl-C that ends the loop ends it in all of them at the same step.
+        near: Whether all are on one machine.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, handle: Any = None) -> None:
@@ -84,14 +83,11 @@ class Group:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes, shows and validates."""
+        """Return whether this is the process that writes, shows and validates."""
         return self.rank == 0
 
     def add(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        """The sums of each tensor over the processes, all by one message.
-
-        Where Ctrl-C was pressed in any of them, all raise KeyboardInterrupt here.
-        """
+        """Return the sum of each tensor over the processes; after Ctrl-C in any, all raise KeyboardInterrupt."""
         if self.size == 1:
             return list(tensors)
         import torch
@@ -106,7 +102,7 @@ class Group:
         return [total.view_as(tensor) for tensor, total in zip(tensors, sums, strict=True)]
 
     def _sum(self, flat: torch.Tensor) -> torch.Tensor:
-        """The sum over the processes: through shared memory where all are on one machine, else by gloo."""
+        """Return the sum over the processes: through shared memory if all are on one machine, else by gloo."""
         if self.near and flat.numel() >= LEAST:
             key = flat.numel(), flat.dtype
             if key not in self._boards:
@@ -118,7 +114,7 @@ class Group:
         return flat
 
     def copy(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Overwrite the tensors of all by those of the first."""
+        """Overwrite the tensors of all processes by those of the first."""
         if self.size == 1:
             return
         import torch
@@ -128,12 +124,12 @@ class Group:
             kinds.setdefault(tensor.dtype, []).append(tensor)
         for alike in kinds.values():
             flat = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
-            self._talk(partial(self._send, flat))
+            self._talk(partial(_broadcast, flat, self._handle))
             for tensor, content in zip(alike, torch.split(flat, [each.numel() for each in alike]), strict=True):
                 tensor.detach().copy_(content.view_as(tensor))
 
     def share(self, make: Callable[[], bytes]) -> bytes:
-        """What the first process makes, in all of them; if it fails or is interrupted, so do all."""
+        """Return what the first process makes, in all of them; if it fails or is interrupted, so do all."""
         if self.size == 1:
             return make()
         import torch
@@ -162,23 +158,23 @@ class Group:
         return content if self.first else body.numpy().tobytes()
 
     def first_says(self, measure: Callable[[], float]) -> float:
-        """What the first process measures, in all of them."""
+        """Return what the first process measures, in all of them."""
         return float(self.share(lambda: repr(measure()).encode()))
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt in all where Ctrl-C was pressed in any."""
+        """Raise KeyboardInterrupt in all processes if Ctrl-C was pressed in any."""
         if self.size > 1:
             import torch
 
             self.add(torch.zeros(1))
 
     def wait(self) -> None:
-        """Wait until all have come here."""
+        """Wait for all processes."""
         if self.size > 1:
             self._talk(lambda distributed: distributed.barrier(group=self._handle))
 
     def gather(self, text: str, *, room: int = 256) -> list[str]:
-        """The texts of all processes, of at most `room` bytes each."""
+        """Return the texts of all processes, of at most `room` bytes each."""
         import torch
 
         table = torch.zeros(self.size, room)
@@ -188,7 +184,7 @@ class Group:
         return [bytes(map(int, row)).rstrip(b"\0").decode() for row in table.tolist()]
 
     def check_same(self, facts: Mapping[str, Any]) -> None:
-        """Refuse to go on, in all processes, where one was started with other settings or other data."""
+        """Raise DataError in all processes if one was started with other settings or other data."""
         if self.size == 1:
             return
         import torch
@@ -204,18 +200,18 @@ class Group:
         remedy = "Start all processes by the same command on the same files"
         if other:
             key = other[0]
-            told = f"{key} is {mine.get(key)!r} in process {self.rank} and {theirs.get(key)!r} in the first"
-            raise DataError(f"the processes do not train the same: {told}", remedy=remedy)
+            values = f"{key} is {mine.get(key)!r} in process {self.rank} and {theirs.get(key)!r} in the first"
+            raise DataError(f"the processes do not train the same: {values}", remedy=remedy)
         numbers = ", ".join(str(rank) for rank in marks.nonzero().flatten().tolist())
         raise DataError(f"process {numbers} does not train what the others train", remedy=remedy)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """End this process at once if another is lost, while it waits for them by other means than this group.
+        """End this process at once if another is lost, while LightGBM waits for it.
 
-        Each watches the next one by a message that comes when that one is done; a lost line comes before it. A moment
-        is left for an error of this process's own; leaving by an error closes the lines and ends the watch, for Python
-        aborts if a thread comes back from gloo while it exits.
+        Each process watches the next one: it waits for a message that the other sends when it is done, and a lost
+        connection comes before it. `GRACE` leaves time for an error of this process's own. Leaving by an error closes
+        the connections and ends the watch, since Python aborts if a thread returns from gloo while it exits.
         """
         if self.size == 1:
             yield
@@ -246,16 +242,13 @@ class Group:
                 thread.join(GRACE)
 
     def ask(self) -> None:
-        """Ctrl-C: leave the loop with the others at their next message; at once when asked again."""
+        """Handle Ctrl-C: leave the loop with the others at their next message, or at once the second time."""
         if self._asked:
             raise KeyboardInterrupt
         self._asked = True
 
-    def _send(self, tensor: torch.Tensor, distributed: Any) -> None:
-        distributed.broadcast(tensor, 0, group=self._handle)
-
     def _close(self, other: int) -> None:
-        """Close all lines of this process: gloo does so when a wait is over time, here for what is never sent."""
+        """Close all connections of this process, as gloo does when a wait is over time: here for what is never sent."""
         import torch
 
         with suppress(RuntimeError):
@@ -282,9 +275,9 @@ _count = [0]
 
 @contextmanager
 def joined() -> Iterator[Group]:
-    """The group of all processes that `torchrun` started, or of this one alone; within another, the same again.
+    """Yield the group of all processes that `torchrun` started, or of this one alone; nested calls share one group.
 
-    Leaving waits for the others, unless by an error: then it closes the lines, which the others notice.
+    Leaving waits for the others, except after an error: then it closes the connections, which the others notice.
     """
     if _open:
         yield _open[-1]
@@ -309,7 +302,7 @@ def joined() -> Iterator[Group]:
 
 
 def _connect(rank: int, size: int) -> None:
-    """Make torch's process group by gloo, over the loopback where all processes are on one machine."""
+    """Make torch's process group by gloo, over the loopback if all processes are on one machine."""
     distributed = _distributed()
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if not os.environ.get(name):
@@ -332,7 +325,7 @@ def _connect(rank: int, size: int) -> None:
 
 @contextmanager
 def _listening(group: Group) -> Iterator[Group]:
-    """Ctrl-C becomes a question to all processes while they work together."""
+    """Handle Ctrl-C by `Group.ask` while the processes work together."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, lambda *_: group.ask()) if main else None
     _open.append(group)
@@ -345,7 +338,7 @@ def _listening(group: Group) -> Iterator[Group]:
 
 
 def addresses(group: Group) -> list[str]:
-    """A `host:port` of each process that the others can reach, with a port that is free: what LightGBM asks for."""
+    """Return a `host:port` of each process that the others can reach, with a free port, for LightGBM."""
     host = "127.0.0.1" if _number("LOCAL_WORLD_SIZE", 1) == group.size else _towards(os.environ["MASTER_ADDR"])
     known = group.gather(host)
     outside = [each for each in known if not each.startswith("127.")]
@@ -358,10 +351,14 @@ def addresses(group: Group) -> list[str]:
 
 
 def _towards(host: str) -> str:
-    """The address of this machine on the way to a host."""
+    """Return the address of this machine on the way to a host."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 1))
         return str(probe.getsockname()[0])
+
+
+def _broadcast(tensor: torch.Tensor, handle: Any, distributed: Any) -> None:
+    distributed.broadcast(tensor, 0, group=handle)
 
 
 def _distributed() -> Any:
@@ -371,7 +368,7 @@ def _distributed() -> Any:
 
 
 def _first_words(error: Exception) -> str:
-    """The first sentence of what gloo says, without the place in its source."""
+    """Return the first sentence of gloo's message, without the place in its source."""
     return str(error).splitlines()[0].rpartition("] ")[2].partition(". ")[0] if str(error) else type(error).__name__
 
 
@@ -382,53 +379,40 @@ def _number(name: str, least: int) -> int:
     return int(text)
 
 
-class Company(Protocol):
-    """What a board needs of the processes: see `Group`."""
-
-    rank: int
-    size: int
-
-    def share(self, make: Callable[[], bytes]) -> bytes:
-        """What the first process makes, in all of them."""
-
-    def wait(self) -> None:
-        """Wait until all have come here."""
-
-
 class Board:
-    """A table with a row for each process, twice, used in turn.
+    """Shared memory with a row for each process, twice, used in turn.
 
-    Each writes its row, waits for all, and adds up the rows, in the same order and so to the same sum. Whoever is ahead
-    writes into the other table, and cannot come back to this one before all have read it, since it waits in between.
-    The file behind it has no name once all have opened it: nothing is left behind, whatever ends the processes.
+    Each process writes its row, waits for all, and adds up the rows in the same order, and so to the same sum. A faster
+    process writes into the other table, and waits in between before it can return to this one. The file behind it is
+    unlinked once all have opened it, so that nothing is left behind.
     """
 
-    def __init__(self, company: Company, like: torch.Tensor) -> None:
-        self.company, self.turn = company, 0
+    def __init__(self, group: Group, like: torch.Tensor) -> None:
+        self.group, self.turn = group, 0
         self.tables: torch.Tensor | None = None
-        length = 2 * company.size * like.numel()
-        path = company.share(lambda: _reserve(length * like.element_size())).decode()
+        length = 2 * group.size * like.numel()
+        path = group.share(lambda: _reserve(length * like.element_size())).decode()
         if path:
             import torch
 
             room = torch.from_file(path, shared=True, size=length, dtype=like.dtype)
-            self.tables = room.view(2, company.size, like.numel())
-            company.wait()
-            if company.rank == 0:
+            self.tables = room.view(2, group.size, like.numel())
+            group.wait()
+            if group.first:
                 Path(path).unlink()
 
     def add(self, mine: torch.Tensor) -> torch.Tensor | None:
-        """The sum over the processes, [numbers]; None where there was no room for the board."""
+        """Return the sum over the processes, [numbers]; None if there was no room for the board."""
         if self.tables is None:
             return None
         table, self.turn = self.tables[self.turn], 1 - self.turn
-        table[self.company.rank] = mine
-        self.company.wait()
+        table[self.group.rank] = mine
+        self.group.wait()
         return table.sum(0)
 
 
 def _reserve(size: int) -> bytes:
-    """The name of a new file with so many bytes that are there for sure; nothing where there is no room for it."""
+    """Return the name of a new file with so many reserved bytes; an empty name if there is no room."""
     handle, path = tempfile.mkstemp(prefix="clickprism-", dir=SHARED if SHARED.is_dir() else None)
     try:
         os.posix_fallocate(handle, 0, size)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from clickprism.debias import METHODS
-from clickprism.debias.base import Learner, Method, NetworkMethod, PublishedMethod, TreeMethod
-from clickprism.debias.loop import Stopped
+from clickprism.debias.base import Learner, Method
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
 from clickprism.rankers.base import NetworkRanker, Ranker
@@ -18,7 +18,7 @@ from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.mlp import MLP
 from clickprism.settings import resolve
 from clickprism.training import network, trees
-from clickprism.training.settings import FitSettings, Fitted, Progress, Validation
+from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.types import Clicks, Lists
 
 BLOCK = 65_536
@@ -37,25 +37,22 @@ def fit(
     resume: bool = False,
     show: bool | None = None,
 ) -> Fitted:
-    """Train a ranker on clicks by a method.
+    """Train a ranker on clicks by a method; Ctrl-C ends training early and keeps the best so far.
 
     Args:
-        clicks: the log; merge it first (`clicks.merge()`, or `clicks.merge(by="pattern")` for a method that needs to
-            know what was clicked together), the cost is that of the distinct ranked lists.
-        method: how clicks become a loss, such as `DualLearning()`.
-        ranker: what to train, such as `MLP()`.
-        settings: of the loop; a method that is a paper to the letter replaces what the paper names.
-        validation: what chooses the best epoch: a measure, or held-out clicks, by whose likelihood under the learner's
-            click model it is then chosen without any label.
-        observer: for trees by a method that learns its observation: the network it learns it with (a small MLP).
-        watch: called with the epoch and the learner, ready to score, whenever validation is due; for networks only.
-        out: a folder for metrics.jsonl and the checkpoint (of the observer, in `out/observer`, where there is one).
-        resume: go on from the checkpoint in `out` if there is one; the result is that of a run without a break. Trees
-            have no checkpoint and grow anew.
-        show: a progress bar; by default on a terminal only.
-
-    Returns:
-        The model and how it came to be. Ctrl-C ends training early and keeps the best so far.
+        clicks: The log; merge it first (`clicks.merge()`, or `clicks.merge(by="pattern")` for a method that needs to
+            know what was clicked together), as the cost is that of the distinct ranked lists.
+        method: How clicks become a loss, such as `DualLearning()`.
+        ranker: What to train, such as `MLP()`.
+        settings: Of the loop; a method that is a paper to the letter replaces what the paper specifies.
+        validation: What chooses the best epoch: a measure, or held-out clicks, by whose likelihood under the learner's
+            click model it is chosen without labels.
+        observer: For trees by a method that learns its observation: the network that learns it (a small MLP).
+        watch: Called with the epoch and the learner, ready to score, whenever validation is due; for networks only.
+        out: A folder for metrics.jsonl and the checkpoint (of the observer, in `out/observer`, if there is one).
+        resume: Continue from the checkpoint in `out` if there is one; the result is that of a run without a break.
+            Trees have no checkpoint and start again.
+        show: A progress bar; by default on a terminal only.
 
     >>> import clickprism as cp
     >>> data = cp.synthetic(cp.SyntheticSettings(train_queries=50, validation_queries=20, test_queries=50))
@@ -68,46 +65,39 @@ def fit(
     if not isinstance(clicks, Clicks):
         kind = type(clicks).__name__
         raise TypeError(f"fit learns from Clicks, not from {kind}; ideal_clicks(judged) makes clicks of labels")
-    settings = FitSettings() if settings is None else settings
     out = None if out is None else Path(out)
-    if not isinstance(ranker, LambdaMART):
-        _with_loss(method, ranker)
+    if method.trees_only and not isinstance(ranker, LambdaMART):
+        must = f"be {LambdaMART.name} for the method {method.name}, which grows trees and has no loss for a network"
+        raise SettingError("ranker", ranker.name, must)
     _check_log(clicks, method)
     if isinstance(validation, Clicks):
         _check_held_out(validation, clicks, ranker)
-    if isinstance(method, PublishedMethod):
-        ranker, settings = method.published_ranker(ranker), replace(settings, **method.published_training(clicks))
+    ranker = method.published_ranker(ranker)
+    settings = replace(settings or FitSettings(), **method.published_training(clicks))
     if out is not None and out.exists() and not out.is_dir():
         raise DataError("is a file, not a folder", file=out)
     width = clicks.lists.features.shape[1]
-
-    def by_gradients(
-        network_method: NetworkMethod, network_ranker: NetworkRanker, out: Path | None
-    ) -> tuple[Learner, Progress, Stopped]:
-        return network.train(
-            clicks,
-            method=network_method,
-            ranker=network_ranker,
-            settings=settings,
-            validation=validation,
-            out=out,
-            watch=watch,
-            resume=resume,
-            show=show,
-        )
-
+    by_gradients = partial(
+        network.train,
+        clicks,
+        method=method,
+        settings=settings,
+        validation=validation,
+        watch=watch,
+        resume=resume,
+        show=show,
+    )
     learner: Learner | None = None
     if isinstance(ranker, LambdaMART):
-        if isinstance(method, TreeMethod):
-            boosting = method.boosting(clicks, ranker)
-        else:
+        boosting = method.boosting(clicks, ranker)
+        if boosting is None:
             observer = observer or MLP(hidden=(64, 32))
             if method.learns_observation:
-                learner, _, stopped = by_gradients(method, observer, None if out is None else out / "observer")
+                learner, _, stopped = by_gradients(ranker=observer, out=None if out is None else out / "observer")
                 if stopped == "interrupted":
                     raise KeyboardInterrupt
             else:
-                with network.torch_set_for(settings):
+                with network.torch_set_for(settings.seed, settings.threads):
                     learner = method.learner(observer.build(width), clicks)
             boosting = trees.per_exposure(clicks, learner, ranker)
         ensemble, progress, stopped = trees.train(
@@ -120,21 +110,13 @@ def fit(
             show=show,
         )
         model = Model.of(ranker, ensemble, features=width, method=method)
-        observation = boosting.observation() if learner is None else learner.observation()
     else:
-        learner, progress, stopped = by_gradients(_with_loss(method, ranker), ranker, out)
-        model = Model.of(ranker, learner.ranker, features=width, method=method)
-        observation = learner.observation()
+        learner, progress, stopped = by_gradients(ranker=ranker, out=out)
+        model, boosting = Model.of(ranker, learner.ranker, features=width, method=method), None
+    source = boosting if learner is None else learner
+    observation = None if source is None else source.observation()
     best = progress.best_epoch, progress.best_value
     return Fitted(model, observation, tuple(progress.history), *best, stopped, learner)
-
-
-def _with_loss(method: Method, ranker: NetworkRanker) -> NetworkMethod:
-    """The method, if it has a loss for a network."""
-    if not isinstance(method, NetworkMethod):
-        must = f"be {LambdaMART.name} for the method {method.name}, which grows trees and has no loss for a network"
-        raise SettingError("ranker", ranker.name, must)
-    return method
 
 
 def _check_log(clicks: Clicks, method: Method) -> None:
@@ -145,7 +127,7 @@ def _check_log(clicks: Clicks, method: Method) -> None:
     if method.needs_patterns and not clicks.are_patterns:
         remedy = 'Simulate with --simulation.merge pattern, or merge with clicks.merge(by="pattern")'
         raise DataError(f"{method.name} must know what was clicked together, which a merged log forgets", remedy=remedy)
-    if clicks.weights is not None and not getattr(method, "takes_weights", False):
+    if clicks.weights is not None and not method.takes_weights:
         able = [name for name in METHODS if resolve(METHODS, name, path="method").takes_weights]
         remedy = f"Take {', '.join(able[:-1])} or {able[-1]}, or the log without weights"
         raise DataError(f"the clicks of the log have weights, and {method.name} takes none", remedy=remedy)
@@ -169,7 +151,7 @@ def _check_held_out(held_out: Clicks, clicks: Clicks, ranker: Ranker) -> None:
         raise DataError("the clicks that were held out to validate by have no click", remedy=remedy)
     if (held_out.weights is None) != (clicks.weights is None):
         one, other = ("held out", "to learn from") if clicks.weights is None else ("to learn from", "held out")
-        raise DataError(f"the clicks {one} have weights, those {other} none", remedy="Weigh both alike, or neither")
+        raise DataError(f"the clicks {one} have weights, those {other} none", remedy="Weight both alike, or neither")
     widths = clicks.lists.features.shape[1], held_out.lists.features.shape[1]
     if widths[0] != widths[1]:
         raise DataError(f"the log has {widths[0]} features, the clicks that were held out have {widths[1]}")

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ import torch
 
 from clickprism._util.progress import progress_bar
 from clickprism.data.clicks import fingerprint
-from clickprism.debias.base import Learner, NetworkMethod, RestoringMethod
+from clickprism.debias.base import Learner, Method
 from clickprism.debias.loop import Measured, Share, Stopped, held_out_likelihood, run, shares
 from clickprism.errors import DataError, TrainingError
 from clickprism.model import network_scores
@@ -29,18 +29,13 @@ from clickprism.training.settings import FitSettings, Plain, Progress, Record, V
 from clickprism.types import Clicks
 
 RUNAWAY: Final = 1e3
-OPTIMISERS: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
-    "adagrad": torch.optim.Adagrad,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
+FREE: Final = ("epochs", "patience", "checkpoint_every", "threads")  # settings that a resumed run may change
 
 
 def train(
     clicks: Clicks,
     *,
-    method: NetworkMethod,
+    method: Method,
     ranker: NetworkRanker,
     settings: FitSettings,
     validation: Validation | Clicks | None,
@@ -49,83 +44,70 @@ def train(
     resume: bool,
     show: bool | None,
 ) -> tuple[Learner, Progress, Stopped]:
-    """Train a learner; what comes back holds the best weights by validation, or the last without one."""
-    with joined() as group, torch_set_for(settings):
+    """Train a learner and return it with the best weights by validation, or the last without one."""
+    with joined() as group, torch_set_for(settings.seed, settings.threads):
         saved = None if out is None else out / "checkpoint.safetensors"
         if not group.first:
             out, show = None, False
         plan = {} if out is None and group.size == 1 else _plan(clicks, method, ranker, settings, validation)
-        ends = {"fit.epochs": settings.epochs, "fit.patience": settings.patience, "resume": resume}
-        group.check_same({**plan, **ends})
+        group.check_same({**plan, "fit.epochs": settings.epochs, "fit.patience": settings.patience, "resume": resume})
         content, before = b"", None
         if resume:
             content = group.share(lambda: saved.read_bytes() if saved is not None and saved.exists() else b"")
+        network = ranker.build(clicks.lists.features.shape[1])
         if content:
             before = checkpoint.load(content, plan=plan, path=saved)
-        network = ranker.build(clicks.lists.features.shape[1])
-        if before is not None and isinstance(method, RestoringMethod):
             with checkpoint.usable(saved):
                 learner = method.restored(network, clicks, before.weights)
         else:
             learner = method.learner(network, clicks)
         _check_depth(learner, clicks, validation)
-        optimiser = _optimiser(learner, settings)
-        loop = _Loop(learner, optimiser, clicks, settings=settings, validation=validation, group=group)
+        loop = Loop(learner, _optimiser(learner, settings), clicks, settings, validation, group)
         if before is not None:
             with checkpoint.usable(saved):
-                before.put_into(learner, optimiser)
+                before.put_into(learner, loop.optimiser)
             loop.progress, loop.best = before.progress, before.best
         checkpoint.start_metrics(out, loop.progress.history)
-        title = f"{method.name} · {ranker.name}"
-        stopped: Stopped = "epochs"
+        title, epochs = f"{method.name} · {ranker.name}", settings.epochs
         with progress_bar(title, show=show) as report:
-            report(loop.progress.epoch, settings.epochs)
-
-            def ended(record: Record) -> None:
-                if watch is not None and loop.is_due(record.epoch):
-                    watch(record.epoch, learner.eval())
-                checkpoint.add_metrics(out, record)
-                due = record.epoch % settings.checkpoint_every == 0 or record.epoch == settings.epochs
-                if due and out is not None and saved is not None:
-                    checkpoint.save(saved, learner, optimiser, best=loop.best, progress=loop.progress, plan=plan)
-                report(record.epoch, settings.epochs, f"{title}  {record.text()}")
-
-            loop.ended = ended
+            report(loop.progress.epoch, epochs)
             try:
-                rounds = {"rounds": settings.epochs, "patience": settings.patience}
-                stopped = run(loop, loop.progress, **rounds, best=loop.best_so_far())
+                so_far = loop.best_so_far()
+                for epoch in run(loop, loop.progress, rounds=epochs, patience=settings.patience, best=so_far):
+                    if watch is not None and loop.is_due(epoch):
+                        watch(epoch, learner.eval())
+                    checkpoint.add_metrics(out, loop.record)
+                    due = epoch % settings.checkpoint_every == 0 or epoch == epochs
+                    if due and out is not None and saved is not None:
+                        state = learner, loop.optimiser
+                        checkpoint.save(saved, *state, best=loop.best, progress=loop.progress, plan=plan)
+                    report(epoch, epochs, f"{title}  {loop.record.text()}")
+                stopped: Stopped = "epochs" if loop.progress.epoch >= epochs else "patience"
             except KeyboardInterrupt:
                 if loop.progress.epoch == 0 or not group.agreed:
                     raise
                 stopped = "interrupted"
         learner.load_state_dict(loop.best)
-        learner.train(mode=False)
+        learner.eval()
     return learner, loop.progress, stopped
 
 
-class _Loop:
+@dataclass(eq=False)
+class Loop:
     """A learner and a log as the task of a loop, and the best weights so far."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        optimiser: torch.optim.Optimizer,
-        clicks: Clicks,
-        *,
-        settings: FitSettings,
-        validation: Validation | Clicks | None,
-        group: Group,
-    ) -> None:
-        self.learner = learner
-        self.optimiser = optimiser
-        self.clicks = clicks
-        self.settings = settings
-        self.validation = validation
-        self.group = group
-        self.progress = Progress()
-        self.record = Record(0, 0, {}, 0.0, 0.0, 0.0, None)
-        self.ended: Callable[[Record], None] = lambda _: None
-        self.best = self._weights()
+    learner: Learner
+    optimiser: torch.optim.Optimizer
+    clicks: Clicks
+    settings: FitSettings
+    validation: Validation | Clicks | None
+    group: Group
+    progress: Progress = field(default_factory=Progress)
+    record: Record = field(init=False)
+    best: checkpoint.Weights = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keep()
 
     def train(self, number: int) -> None:
         """Go over all ranked lists once."""
@@ -136,18 +118,23 @@ class _Loop:
         step, lists, norms = progress.step, 0, 0.0
         sums: dict[str, float] = {}
         part = {"rank": self.group.rank, "processes": self.group.size}
-        for share in shares(self.clicks, settings.batch_size, shuffle=(settings.seed, number), **part):
-            step += 1
+        batches = shares(self.clicks, settings.batch_size, shuffle=(settings.seed, number), **part)
+        for step, share in enumerate(batches, start=progress.step + 1):
             parts, norm = self._step(share, f"in epoch {number}, step {step}")
-            for name, value in parts.items():
-                sums[name] = sums.get(name, 0.0) + value * share.lists
+            sums = {name: sums.get(name, 0.0) + value * share.lists for name, value in parts.items()}
             norms += norm * share.lists
             lists += share.lists
         means = {name: value / lists for name, value in sums.items()}
-        _check_runaway(means, progress, number, settings)
-        seconds = time.perf_counter() - start
-        self.record = Record(number, step, means, norms / lists, lists / seconds, seconds, None)
+        first = sum(progress.history[0].loss.values()) if progress.history else math.inf
+        now, seconds = sum(means.values()), time.perf_counter() - start
+        if abs(now) > RUNAWAY * (1 + abs(first)):
+            raise TrainingError(
+                f"the loss ran away: {now:.4g} in epoch {number} after {first:.4g} in the first. Lower "
+                f"fit.learning_rate (now {settings.learning_rate}), or limit the weights of the method "
+                "(max_weight, floor)"
+            )
         progress.step = step
+        self.record = Record(number, step, means, norms / lists, lists / seconds, seconds, None)
 
     def measure(self, number: int) -> Measured | None:
         """Validate if it is due, in the first process."""
@@ -158,11 +145,12 @@ class _Loop:
 
     def keep(self) -> None:
         """Remember the weights as the best."""
-        self.best = self._weights()
-
-    def report(self, number: int) -> None:
-        """Write what happened."""
-        self.ended(self.record)
+        self.best = checkpoint.copied(self.learner)
+        sums = {f"weight {key}": float(value.sum()) for key, value in self.best.items()}
+        curve = self.learner.observation()
+        if curve is not None:
+            sums["observation"] = float(curve.sum())
+        self._check_finite(sums, f"after epoch {self.progress.epoch}")
 
     def best_so_far(self) -> Measured | None:
         """Return the best validation of a resumed run; that of held-out clicks is measured again."""
@@ -170,18 +158,18 @@ class _Loop:
             return None
         if isinstance(self.validation, Validation):
             return Measured(self.progress.best_value, higher=self.validation.higher_is_better)
-        now = {key: value.detach().clone() for key, value in self.learner.state_dict().items()}
+        now = checkpoint.copied(self.learner)
         self.learner.load_state_dict(self.best)
         measured = self._validated()
         self.learner.load_state_dict(now)
         return measured
 
     def is_due(self, epoch: int) -> bool:
-        """Whether this epoch is validated."""
+        """Return whether this epoch is validated."""
         return epoch % self.settings.evaluate_every == 0 or epoch == self.settings.epochs
 
     def _step(self, share: Share, where: str) -> tuple[dict[str, float], float]:
-        """One step by the mean over the whole batch, of which the processes each add their part."""
+        """Take one step by the mean over the whole batch, which is added up over the processes."""
         batch = replace(share.batch, total=partial(self._total, share)) if self.group.size > 1 else share.batch
         parts = self.learner.loss(batch)
         losses = torch.stack(list(parts.values())) * share.weight
@@ -192,11 +180,11 @@ class _Loop:
             if self.group.size > 1:
                 losses, sums = self._add(share, losses, sums)
         values = dict(zip(parts, losses.tolist(), strict=True))
-        _check_finite(values, where, self.settings)
+        self._check_finite(values, where)
         limit = self.settings.clip_norm if self.settings.clip_norm > 0 else math.inf
         groups = [group["params"] for group in self.optimiser.param_groups]
         norm = math.hypot(*(float(torch.nn.utils.clip_grad_norm_(group, limit)) for group in groups))
-        _check_finite({"gradient": norm}, where, self.settings)
+        self._check_finite({"gradient": norm}, where)
         with torch.no_grad():
             self.optimiser.step()
             if sums is not None:
@@ -206,7 +194,7 @@ class _Loop:
     def _add(
         self, share: Share, losses: torch.Tensor, sums: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Make gradients, parts of the loss and statistics those of the whole batch."""
+        """Add gradients, parts of the loss and statistics up over the processes."""
         parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         mine = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
         others = [] if sums is None else [sums * (share.weight > 0)]
@@ -216,40 +204,41 @@ class _Loop:
         return added[len(mine)], added[-1] if others else None
 
     def _total(self, share: Share, sums: torch.Tensor) -> torch.Tensor:
-        """Sums over the part of this process become sums over the batch."""
         return self.group.add(sums * (share.weight > 0))[0]
 
     def _validated(self) -> Measured | None:
         """Return what the first process measures, in all of them."""
-        validation = self.validation
+        validation, learner = self.validation, self.learner
         if validation is None:
             return None
-        self.learner.train(mode=False)
+        learner.eval()
         if isinstance(validation, Validation):
-            value = self.group.first_says(
-                lambda: validation.of(lambda lists: network_scores(self.learner.ranker, lists.features)).value
-            )
+
+            def scores(lists: Any) -> Any:
+                return network_scores(learner.ranker, lists.features)
+
+            value = self.group.first_says(lambda: validation.of(scores).value)
             return Measured(value, higher=validation.higher_is_better)
 
         def likelihoods() -> bytes:
-            found = held_out_likelihood(self.learner, validation)
+            found = held_out_likelihood(learner.click_logits, validation)
             return np.array([found.value, *(() if found.by_query is None else found.by_query)]).tobytes()
 
         numbers = np.frombuffer(self.group.share(likelihoods))
         return Measured(float(numbers[0]), numbers[1:])
 
-    def _weights(self) -> checkpoint.Weights:
-        weights = {key: value.detach().clone() for key, value in self.learner.state_dict().items()}
-        sums = {f"weight {key}": float(value.sum()) for key, value in weights.items()}
-        curve = self.learner.observation()
-        if curve is not None:
-            sums["observation"] = float(curve.sum())
-        _check_finite(sums, f"after epoch {self.progress.epoch}", self.settings)
-        return weights
+    def _check_finite(self, values: dict[str, float], where: str) -> None:
+        broken = ", ".join(f"{name} is {value}" for name, value in values.items() if not math.isfinite(value))
+        if broken:
+            raise TrainingError(
+                f"training is not finite {where} ({broken}). Look for features that are not finite or very large "
+                f"(normalise them), lower fit.learning_rate (now {self.settings.learning_rate}), or set fit.clip_norm "
+                f"(now {self.settings.clip_norm}); a limit on weights (max_weight, floor) helps some methods"
+            )
 
 
 def _check_depth(learner: Learner, clicks: Clicks, validation: Validation | Clicks | None) -> None:
-    """Held-out clicks must not stand where a learner has no observation; one without any looks at no position."""
+    """Refuse held-out clicks at positions for which the learner has no observation."""
     if not isinstance(validation, Clicks) or learner.observation() is None:
         return
     if validation.max_position > clicks.max_position:
@@ -257,42 +246,19 @@ def _check_depth(learner: Learner, clicks: Clicks, validation: Validation | Clic
         raise DataError(f"the clicks that were held out go down to position {depths}")
 
 
-def _check_finite(values: dict[str, float], where: str, settings: FitSettings) -> None:
-    broken = ", ".join(f"{name} is {value}" for name, value in values.items() if not math.isfinite(value))
-    if not broken:
-        return
-    raise TrainingError(
-        f"training is not finite {where} ({broken}). Look for features that are not finite or "
-        f"very large (normalise them), lower fit.learning_rate (now {settings.learning_rate}), "
-        f"or set fit.clip_norm (now {settings.clip_norm}); a limit on weights (max_weight, floor) helps some methods"
-    )
-
-
-def _check_runaway(means: dict[str, float], progress: Progress, epoch: int, settings: FitSettings) -> None:
-    if not progress.history:
-        return
-    first, now = sum(progress.history[0].loss.values()), sum(means.values())
-    if abs(now) > RUNAWAY * (1 + abs(first)):
-        raise TrainingError(
-            f"the loss ran away: {now:.4g} in epoch {epoch} after {first:.4g} in the first. Lower fit.learning_rate "
-            f"(now {settings.learning_rate}), or limit the weights of the method (max_weight, floor)"
-        )
-
-
 @contextmanager
-def torch_set_for(settings: FitSettings) -> Iterator[None]:
-    """Torch with the seed and threads of the settings and deterministic algorithms; as it was before, afterwards."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+def torch_set_for(seed: int, threads: int) -> Iterator[None]:
+    """Set torch's seed, threads and deterministic algorithms; restore them afterwards."""
+    before, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        wanted = share_of_threads(settings.threads)
-        if wanted:
+        torch.manual_seed(seed)
+        if wanted := share_of_threads(threads):
             torch.set_num_threads(wanted)
         torch.use_deterministic_algorithms(True)
         try:
             yield
         finally:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(before)
             torch.use_deterministic_algorithms(deterministic)
 
 
@@ -306,42 +272,35 @@ def _optimiser(learner: Learner, settings: FitSettings) -> torch.optim.Optimizer
         }
         for rate, group in learner.rates()
     ]
-    own: dict[str, Any] = {}
-    if settings.optimiser == "sgd":
-        own = {"momentum": settings.momentum}
-    elif settings.optimiser in ("adam", "adamw"):
-        own = {"betas": settings.betas}
-    return OPTIMISERS[settings.optimiser](groups, lr=settings.learning_rate, fused=True, **own)
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adagrad": torch.optim.Adagrad,
+        "adam": partial(torch.optim.Adam, betas=settings.betas),
+        "adamw": partial(torch.optim.AdamW, betas=settings.betas),
+        "sgd": partial(torch.optim.SGD, momentum=settings.momentum),
+    }
+    return kinds[settings.optimiser](groups, lr=settings.learning_rate, fused=True)
 
 
 def _plan(
     clicks: Clicks,
-    method: NetworkMethod,
+    method: Method,
     ranker: NetworkRanker,
     settings: FitSettings,
     validation: Validation | Clicks | None,
 ) -> Plain:
-    """What two runs must share for one to continue the other; how long to train is not part of it."""
-    fit = {f"fit.{key}": value for key, value in plain(settings).items()}
-    for free in ("epochs", "patience", "checkpoint_every", "threads"):
-        del fit[f"fit.{free}"]
+    """Return what two runs must have in common for one to continue the other; how long to train is not part of it."""
     by = validation.name if isinstance(validation, Validation) else "clicks" if validation else "none"
+    digest = hashlib.blake2b(fingerprint(clicks.lists).encode(), digest_size=16)
+    columns = (clicks.offsets, clicks.rows, clicks.positions, clicks.clicks, clicks.impressions)
+    for column in (*columns, clicks.weights, clicks.seen):
+        if column is not None:
+            digest.update(np.ascontiguousarray(column).data)
     return {
         "method.name": method.name,
         "ranker.name": ranker.name,
         **{f"method.{key}": value for key, value in plain(method).items()},
         **{f"ranker.{key}": value for key, value in plain(ranker).items()},
-        **fit,
+        **{f"fit.{key}": value for key, value in plain(settings).items() if key not in FREE},
         "validation": by,
-        "log": _fingerprint(clicks),
+        "log": digest.hexdigest(),
     }
-
-
-def _fingerprint(clicks: Clicks) -> str:
-    digest = hashlib.blake2b(fingerprint(clicks.lists).encode(), digest_size=16)
-    for column in (clicks.offsets, clicks.rows, clicks.positions, clicks.clicks, clicks.impressions):
-        digest.update(np.ascontiguousarray(column).data)
-    for extra in (clicks.weights, clicks.seen):
-        if extra is not None:
-            digest.update(np.ascontiguousarray(extra).data)
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""How to train, apart from what: the settings of the loop, what it validates by, and what it returns."""
+"""How to train: the settings of the loop, what it validates by, and what it returns."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from clickprism.debias.loop import Measured, Standing, Stopped
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError
 from clickprism.model import Model
+from clickprism.settings import check_fields
 from clickprism.types import Float64, Lists
 
 if TYPE_CHECKING:
     from clickprism.debias.base import Learner
 
-LARGEST = 1e6
 Scorer: TypeAlias = Callable[[Lists], Float64]
+Plain: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +53,14 @@ class TrainingSettings:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "evaluate_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
-        for name in ("patience", "threads"):
-            if getattr(self, name) < 0:
-                raise SettingError(name, getattr(self, name), "not be negative")
-        for name in ("weight_decay", "clip_norm"):
-            if not 0 <= getattr(self, name) <= LARGEST:
-                raise SettingError(name, getattr(self, name), f"be from 0 to {LARGEST:g}")
-        if not 0 < self.learning_rate <= LARGEST:
-            raise SettingError("learning_rate", self.learning_rate, f"be above 0 and at most {LARGEST:g}")
-        for name, values in (("momentum", (self.momentum,)), ("betas", self.betas)):
-            if not all(0 <= value < 1 for value in values):
-                raise SettingError(name, getattr(self, name), "be in [0, 1)")
-        if self.optimiser not in {"adagrad", "adam", "adamw", "sgd"}:
-            raise SettingError("optimiser", self.optimiser, "be one of adagrad, adam, adamw, sgd")
+        check_fields(
+            self,
+            **dict.fromkeys(("epochs", "batch_size", "evaluate_every", "checkpoint_every"), "[1, inf)"),
+            **dict.fromkeys(("patience", "threads"), "[0, inf)"),
+            **dict.fromkeys(("weight_decay", "clip_norm"), "[0, 1e6]"),
+            **dict.fromkeys(("momentum", "betas"), "[0, 1)"),
+            learning_rate="(0, 1e6]",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +75,7 @@ class FitSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.seed < 2**32:
-            raise SettingError("seed", self.seed, "be from 0 to 2^32 - 1")
+        check_fields(self, seed=f"[0, {2**32})")
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ class Validation:
     higher_is_better: bool = True
 
     def of(self, score: Scorer) -> Measured:
-        """Return the measure of this scorer; a value that is not a finite number cannot choose, and is an error."""
+        """Return the measure of this scorer; a value that is not a finite number is an error."""
         value = float(self.measure(score))
         if not math.isfinite(value):
             remedy = "Look whether the validation part has any relevant document"
@@ -105,7 +97,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Record:
-    """What metrics.jsonl says of an epoch: the mean loss by part, the gradient's mean norm, speed, validation."""
+    """A line of metrics.jsonl: the mean loss of an epoch by part, the gradient's mean norm, speed, validation."""
 
     epoch: int
     step: int
@@ -118,24 +110,23 @@ class Record:
     def text(self) -> str:
         """Return the losses, the validation and the speed as one line."""
         values = self.loss if self.validation is None else {**self.loss, "validation": self.validation}
-        return "  ".join(
-            [*(f"{name} {value:.4f}" for name, value in values.items()), f"{self.lists_per_second:,.0f} lists/s"]
-        )
+        parts = [f"{name} {value:.4f}" for name, value in values.items()]
+        return "  ".join([*parts, f"{self.lists_per_second:,.0f} lists/s"])
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model and how it came to be.
+    """A trained model and how it was trained.
 
     Attributes:
-        model: the best by validation, or the last without one.
-        observation: by position relative to the first, as the method learned it or was given it; None if it has none.
-        history: one record an epoch (for trees: a validation).
-        best_epoch: the epoch (for trees: the number of trees) that the model is from.
-        best_value: its validation; None without one.
-        stopped: why training ended: "epochs", "patience" or "interrupted".
-        learner: what was trained, with the observation model and all, such as a click model that predicts clicks to
-            come (`evaluate_clicks`); None where trees grew by a way of their own. It is not saved.
+        model: The best by validation, or the last without one.
+        observation: By position relative to the first, as the method learned it or was given it; None if it has none.
+        history: One record for each epoch (for trees: for each validation).
+        best_epoch: The epoch (for trees: the number of trees) that the model is from.
+        best_value: Its validation; None without one.
+        stopped: Why training ended: "epochs", "patience" or "interrupted".
+        learner: What was trained, with the observation model; None if the method has a boosting of its own. It is not
+            saved.
     """
 
     model: Model
@@ -149,10 +140,7 @@ class Fitted:
 
 @dataclass
 class Progress(Standing):
-    """Where the loop stands: all that a checkpoint holds beside the weights."""
+    """Where the loop is: all that a checkpoint holds beside the weights."""
 
     step: int = 0
     history: list[Record] = field(default_factory=list)
-
-
-Plain: TypeAlias = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What the clicks of a query are for: to learn from, to choose by, or to measure on."""
+"""Split queries into those to learn from, to choose by, and to measure on."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MEASURE: Final = 2
 
 
 def split_queries(queries: Int64, shares: tuple[float, ...], *, seed: int) -> Int64:
-    """What the pairs of whole queries are for, [pairs]: 1, 2, ... in these shares, 0 for the rest.
+    """Return the part of each pair, by whole queries: 1, 2, ... in these shares, 0 for the rest, [pairs].
 
-    A share above 0 gets at least one query; where that would leave none for the rest, all are 0.
+    A share above 0 gets at least one query; if that would leave none for the rest, all are 0.
 
     >>> split_queries(np.array([4, 4, 5, 6, 7]), (0.25, 0.25), seed=0).tolist()
     [2, 2, 0, 1, 0]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -19,13 +18,14 @@ from clickprism.errors import DataError, SettingError, TrainingError
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.training.calibration import PRIOR, log_loss, log_odds, logistic
+from clickprism.training.network import torch_set_for
 from clickprism.training.split import CHOOSE, MEASURE, TRAIN, split_queries
 from clickprism.training.text_settings import TextCost, TextFitSettings, TextFitted, TextRecord
 from clickprism.types import Float64, Int64
 
-MEASURED: Final = 3  # steps whose time is taken beforehand
-CAUTION: Final = 30.0  # impressions, about, that calibration starts with
-FIXED: Final = 1e12
+MEASURED: Final = 3  # steps that are timed beforehand
+CAUTION: Final = 30.0  # prior strength of calibration, in impressions
+FIXED: Final = 1e12  # penalty of a coefficient that is held at 0
 Note = Callable[[str], None]
 
 
@@ -41,22 +41,19 @@ def fit_text(
 ) -> TextFitted:
     """Fine-tune a cross-encoder: minimise -sum of c log y - (n - c) log(1 - y) over the distinct pairs.
 
-    Queries are parted in three: most to learn from, some to choose the best step and to calibrate by, some on which
-    nothing but the loss is measured. First the weights of the prior are fitted, then the language model learns what
-    they leave open. Where it does not help on the queries that choose, the prior alone is what comes back, its weights
-    fitted to all clicks.
+    Queries are split in three: most to learn from, some to choose the best step and to calibrate by, some on which only
+    the loss is measured. First the weights of the prior are fitted, then the language model learns the rest. If that
+    does not help on the queries that choose, the result is the prior alone, its weights fitted to all clicks. Ctrl-C
+    ends training early and keeps the best so far.
 
     Args:
-        network: changed in place; `CrossEncoder().build(corpus)` makes one.
-        pairs: distinct, by `network.pairs_of_rows`; those of a query share its row.
-        clicks: of each pair in the randomised first slot, [pairs].
-        impressions: of each pair there, [pairs]. Merged counts give the same loss as single impressions.
-        settings: of the loop.
-        note: called with the cost of an epoch before the first, and with the losses after each validation.
-        progress: called after each step.
-
-    Returns:
-        The network with the best weights by held-out queries. Ctrl-C ends training early and keeps the best so far.
+        network: Changed in place; `CrossEncoder().build(corpus)` makes one.
+        pairs: Distinct pairs, by `network.pairs_of_rows`; those of a query share its row.
+        clicks: Of each pair in the randomised first slot, [pairs].
+        impressions: Of each pair there, [pairs]. Merged counts give the same loss as single impressions.
+        settings: Of the loop.
+        note: Called with the cost of an epoch before the first, and with the losses after each validation.
+        progress: Called after each step.
     """
     settings = TextFitSettings() if settings is None else settings
     if not len(pairs) == len(clicks) == len(impressions):
@@ -68,11 +65,11 @@ def fit_text(
         raise DataError(f"there is nothing to learn from: the first slot has {what}")
     if not settings.epochs and network.prior is None:
         raise SettingError("epochs", 0, "be at least 1 where there is no prior")
-    with _torch_set_for(settings):
-        loop = _Loop(network, pairs, clicks, impressions, settings, note=note, progress=progress)
+    with torch_set_for(settings.seed, settings.threads):
+        loop = _Loop(network, pairs, clicks, impressions, settings, progress=progress)
         constant, untrained = loop.start()
         stopped: Stopped = "epochs"
-        cost = None
+        cost, standing = None, Standing()
         try:
             if settings.epochs:
                 cost, before = loop.cost(), loop.held_out_loss()
@@ -80,7 +77,9 @@ def fit_text(
                 so_far = none if before is None else f"the loss on held-out queries is {before.value:.4f} so far"
                 note(f"{cost}; at most {settings.epochs}; {so_far}")
                 rounds = settings.epochs * settings.validations
-                stopped = run(loop, Standing(), rounds=rounds, patience=settings.patience, best=before)
+                for _ in run(loop, standing, rounds=rounds, patience=settings.patience, best=before):
+                    note(f"step {loop.step} of {loop.steps}: {loop.record}")
+                stopped = "epochs" if standing.epoch >= rounds else "patience"
         except KeyboardInterrupt:
             stopped = "interrupted"
         best = loop.finish()
@@ -88,7 +87,7 @@ def fit_text(
 
 
 def freeze(network: CrossEncoderNetwork, *, share: float, embeddings: bool) -> None:
-    """Let only what is to be trained have gradients: the head, and the layers above the lowest share of them."""
+    """Switch gradients on for the head and the upper layers, off for the lowest share of the layers."""
     network.requires_grad_(True)
     if share == 0 and not embeddings:
         return
@@ -115,10 +114,9 @@ class _Loop:
         impressions: Int64,
         settings: TextFitSettings,
         *,
-        note: Note,
         progress: Progress,
     ) -> None:
-        self.network, self.settings, self.note, self.progress = network, settings, note, progress
+        self.network, self.settings, self.progress = network, settings, progress
         parts = split_queries(pairs.query_rows, (settings.held_out, settings.measured), seed=settings.seed)
         most = settings.most_impressions
         weight = np.minimum(impressions, most) / impressions if most else np.ones(len(pairs))
@@ -140,7 +138,7 @@ class _Loop:
         self.before = self.best_weights
 
     def start(self) -> tuple[float, float]:
-        """Fit the weights of the prior; the loss of the click rate alone and of the prior on the measured queries."""
+        """Fit the weights of the prior; return the losses of the click rate and of the prior where it is measured."""
         torch.nn.init.zeros_(self.network.head.weight)
         self._fit_prior(self.learned, self.clicks, self.impressions)
         constant = untrained = float("nan")
@@ -163,7 +161,7 @@ class _Loop:
             self.network.head.bias.fill_(float(found[-1] - slopes @ mean))
 
     def cost(self) -> TextCost:
-        """The time of an epoch, by a few steps forward and backward, after which the weights are as before."""
+        """Return the time of an epoch, by a few steps forward and backward that leave the weights as they are."""
         batches = self.order[0]
         tokens = [int(self.learned.lengths[rows].max()) * len(rows) for rows in batches]
         middle = np.argsort(tokens)[len(tokens) // 2 :][:MEASURED].tolist()
@@ -212,12 +210,8 @@ class _Loop:
         """Remember the weights as the best."""
         self.best_step, self.best_weights = self.step, self._weights()
 
-    def report(self, number: int) -> None:
-        """Say how it goes."""
-        self.note(f"step {self.step} of {self.steps}: {self.record}")
-
     def finish(self) -> float:
-        """Put the best weights in and calibrate; the loss on the measured queries."""
+        """Restore the best weights and calibrate; return the loss on the measured queries."""
         network = self.network
         network.load_state_dict(self.best_weights, strict=False)
         if network.residual and len(self.rest):
@@ -233,9 +227,9 @@ class _Loop:
         return best
 
     def _calibrate(self) -> None:
-        """How much of what the language model learned, by the clicks of the queries that choose.
+        """Scale the contribution of the language model by the clicks of the queries that choose.
 
-        With a penalty on what is changed, so that a few queries change little; the level was learned from more.
+        A penalty makes a few queries change little; the level was learned from more queries and stays.
         """
         network = self.network
         whole = network.odds(self.rest)
@@ -249,7 +243,7 @@ class _Loop:
             network.head.bias.sub_(factor * mean)
 
     def _helps(self) -> bool:
-        """Whether the queries that choose gain by more than one standard error over the prior alone."""
+        """Return whether the queries that choose gain by more than one standard error over the prior alone."""
         after = self.network.odds(self.rest)
         now = self._weights()
         self.network.load_state_dict(self.before, strict=False)
@@ -292,13 +286,8 @@ class _Loop:
         settings, head = self.settings, {id(each) for each in self.network.head.parameters()}
         trained = [each for each in self.network.parameters() if each.requires_grad]
         body = [each for each in trained if id(each) not in head]
-        groups: list[dict[str, Any]] = [
-            {
-                "params": [self.network.head.weight, self.network.head.bias],
-                "most": settings.head_rate,
-                "weight_decay": 0.0,
-            }
-        ]
+        heads = [self.network.head.weight, self.network.head.bias]
+        groups: list[dict[str, Any]] = [{"params": heads, "most": settings.head_rate, "weight_decay": 0.0}]
         for decays in (True, False):
             chosen = [each for each in body if (each.ndim > 1) == decays]
             decay = settings.weight_decay if decays else 0.0
@@ -312,23 +301,10 @@ class _Loop:
 
 
 def cross_entropy(odds: torch.Tensor, clicked: torch.Tensor, skipped: torch.Tensor) -> torch.Tensor:
-    """-c log y - (n - c) log(1 - y) of each pair, y = sigmoid(odds), without ever leaving log space, [pairs].
+    """Return -c log y - (n - c) log(1 - y) of each pair, y = sigmoid(odds), in log space, [pairs].
 
     >>> round(cross_entropy(torch.tensor([0.0]), torch.tensor([2.0]), torch.tensor([1.0])).item() / math.log(2), 6)
     3.0
     """
     softplus = nn.functional.softplus
     return clicked * softplus(-odds) + skipped * softplus(odds)
-
-
-@contextmanager
-def _torch_set_for(settings: TextFitSettings) -> Iterator[None]:
-    threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
-        if settings.threads:
-            torch.set_num_threads(settings.threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)

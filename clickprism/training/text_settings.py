@@ -1,19 +1,17 @@
-"""How a text ranker is trained: the settings of the loop, the step size by step, and what comes back."""
+"""How a text ranker is trained: the settings of the loop, the step size by step, and the results."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, final, get_args
+from typing import TYPE_CHECKING, Final, Literal, final
 
 from clickprism.debias.loop import Stopped
-from clickprism.errors import SettingError
+from clickprism.settings import check_fields
 
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 
-Schedule = Literal["linear", "vaswani"]
-Optimiser = Literal["adamw", "adam"]
 LONGEST: Final = 1 << 20
 
 
@@ -48,10 +46,10 @@ class TextFitSettings:
     """
 
     epochs: int = 0
-    optimiser: Optimiser = "adamw"
+    optimiser: Literal["adamw", "adam"] = "adamw"
     learning_rate: float = 2e-5
     head_rate: float = 1e-4
-    schedule: Schedule = "linear"
+    schedule: Literal["linear", "vaswani"] = "linear"
     warm_up: float = 0.1
     weight_decay: float = 0.01
     clip_norm: float = 1.0
@@ -69,28 +67,20 @@ class TextFitSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("batch_pairs", "batch_tokens", "validations"):
-            if not 1 <= getattr(self, name) <= LONGEST:
-                raise SettingError(name, getattr(self, name), f"be from 1 to {LONGEST}")
-        for name in ("epochs", "most_impressions", "patience", "threads"):
-            if getattr(self, name) < 0:
-                raise SettingError(name, getattr(self, name), "not be negative")
-        for name in ("learning_rate", "head_rate"):
-            if not 0 < getattr(self, name) <= 1:
-                raise SettingError(name, getattr(self, name), "be above 0 and at most 1")
-        for name in ("weight_decay", "clip_norm", "warm_up"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SettingError(name, getattr(self, name), "be 0 or more")
-        for name, most in (("frozen", 1), ("held_out", 0.45), ("measured", 0.45), ("seed", 2**32 - 1)):
-            if not 0 <= getattr(self, name) <= most:
-                raise SettingError(name, getattr(self, name), f"be from 0 to {most}")
-        for name, known in (("schedule", get_args(Schedule)), ("optimiser", get_args(Optimiser))):
-            if getattr(self, name) not in known:
-                raise SettingError(name, getattr(self, name), f"be one of {', '.join(known)}")
+        check_fields(
+            self,
+            **dict.fromkeys(("batch_pairs", "batch_tokens", "validations"), f"[1, {LONGEST}]"),
+            **dict.fromkeys(("epochs", "most_impressions", "patience", "threads"), "[0, inf)"),
+            **dict.fromkeys(("learning_rate", "head_rate"), "(0, 1]"),
+            **dict.fromkeys(("weight_decay", "clip_norm", "warm_up"), "[0, inf)"),
+            **dict.fromkeys(("held_out", "measured"), "[0, 0.45]"),
+            frozen="[0, 1]",
+            seed=f"[0, {2**32})",
+        )
 
     @classmethod
     def paper(cls) -> TextFitSettings:
-        """The paper's: Adam, 4000 steps of warm-up to 2e-6, then down with the square root of the step (§7.4)."""
+        """Return the paper's: Adam, 4000 steps of warm-up to 2e-6, then falling with the root of the step (§7.4)."""
         return cls(
             epochs=1,
             optimiser="adam",
@@ -106,7 +96,7 @@ class TextFitSettings:
         )
 
     def rate(self, step: int, steps: int) -> float:
-        """The step size of a step (from 1) of so many, as a share of the largest.
+        """Return the learning rate of a step (from 1), as a share of the largest.
 
         >>> [TextFitSettings(warm_up=2).rate(step, 6) for step in (1, 2, 4, 6)]
         [0.5, 1.0, 0.6, 0.2]
@@ -124,7 +114,7 @@ class TextFitSettings:
 @final
 @dataclass(frozen=True)
 class TextCost:
-    """What one epoch costs, by a few steps that were measured."""
+    """The cost of one epoch, extrapolated from a few steps."""
 
     pairs: int
     tokens: int
@@ -132,7 +122,7 @@ class TextCost:
     seconds: float
 
     def __str__(self) -> str:
-        """In a line."""
+        """Return one line."""
         time = f"{self.seconds / 60:.0f} min" if self.seconds >= 120 else f"{self.seconds:.0f} s"
         return f"one epoch: {self.pairs:,} pairs, {self.tokens:,} tokens, {self.steps:,} steps, about {time}"
 
@@ -140,7 +130,7 @@ class TextCost:
 @final
 @dataclass(frozen=True)
 class TextRecord:
-    """One validation: after which step, the mean training loss since the last one, and that on held-out queries."""
+    """One validation: the step, the mean training loss since the last one, and the loss on held-out queries."""
 
     step: int
     epoch: float
@@ -149,7 +139,7 @@ class TextRecord:
     pairs_per_second: float
 
     def __str__(self) -> str:
-        """In a line."""
+        """Return one line."""
         held_out = "" if self.held_out is None else f"  held-out {self.held_out:.4f}"
         return f"loss {self.loss:.4f}{held_out}  {self.pairs_per_second:,.0f} pairs/s"
 
@@ -157,17 +147,17 @@ class TextRecord:
 @final
 @dataclass(frozen=True, eq=False)
 class TextFitted:
-    """A trained text ranker and how it came to be.
+    """A trained text ranker and how it was trained.
 
     Attributes:
-        network: the best by held-out queries, or the last without them.
-        cost: of an epoch, as said beforehand; None where no epoch was asked for.
-        constant: the loss of the click rate alone on the measured queries; nan without such, as the next two.
-        untrained: of the network before training: of its prior, if it has one.
-        best: of the network.
-        best_step: which step it is from; 0 where no training was better.
-        history: one record a validation.
-        stopped: why training ended.
+        network: The best by held-out queries, or the last without them.
+        cost: Of an epoch, measured beforehand; None with 0 epochs.
+        constant: Loss of the click rate alone on the measured queries; nan without such queries, as the next two.
+        untrained: Loss of the network before training: of its prior, if it has one.
+        best: Loss of the network.
+        best_step: The step that it is from; 0 if training did not help.
+        history: One record for each validation.
+        stopped: Why training ended.
     """
 
     network: CrossEncoderNetwork

@@ -19,25 +19,23 @@ from clickprism.training.distributed import TIMEOUT, Group, addresses, joined, s
 from clickprism.training.settings import FitSettings, Progress, Record, Validation
 from clickprism.types import Clicks, Float64, Int64
 
-EVERY = 10
+EVERY = 10  # trees between two validations
 BLOCK = 65_536
 
 
 def clicks_per_exposure(
     clicks: Clicks, exposure: Float64, *, shrinkage: float, background: Float64 | None = None
 ) -> tuple[Int64, Float64, Int64]:
-    """The target of each document that was shown: its clicks over its exposure, over the whole log.
+    """Return the target of each document that was shown: its clicks over its exposure, over the whole log.
 
     target = (sum of clicks - sum of background + s m) / (sum of exposure + s) - s m_0 / (most exposure + s)
 
-    Where exposure is impressions times observation relative to the first position this estimates r(x) o_1, whatever
-    positions the document was shown at. The background are clicks that come without relevance, from trust in the
-    ranking; without one it is 0. Little evidence is drawn towards m, as if by s more impressions at position 1: the
-    mean over the impressions of the document of m_k, the clicks per exposure of all that stood at position k. Who is
-    seen little stands low, where the ranking put what it took for worse, and the mean of the whole log would lift it.
-    Where every impression is exposed alike (no position bias) m is the mean of the log. What is taken off is the least
-    m's part in the document that was seen the most: where all were seen alike, targets are proportional to clicks.
-    Targets below 0 are 0.
+    If exposure is impressions times observation relative to the first position, this estimates r(x) o_1, whatever
+    positions the document was shown at. The background is the clicks that come without relevance, from trust in the
+    ranking. Little evidence is shrunk towards m, as if by s more impressions at position 1: the mean over the
+    impressions of the document of m_k, the clicks per exposure of everything shown at position k. A mean over the whole
+    log would lift documents with little exposure, which the ranking put low. Without position bias m is that mean, and
+    targets are proportional to clicks: m_0 is the least m. Targets below 0 are 0.
 
     Returns:
         The document rows in the order of their lists, their targets, and the number of rows of each list.
@@ -45,7 +43,7 @@ def clicks_per_exposure(
     documents, impressions = clicks.lists.documents, clicks.list_impressions
     caused = clicks.weighted_clicks - (0.0 if background is None else background)
     rows, lengths = shown(clicks)
-    clicked, seen, times = (
+    clicked, exposed, times = (
         np.bincount(clicks.rows, weights=each, minlength=documents)[rows] for each in (caused, exposure, impressions)
     )
     biased = float(np.ptp(exposure / impressions)) > 1e-9
@@ -53,16 +51,16 @@ def clicks_per_exposure(
     means = np.bincount(places, weights=caused) / np.maximum(np.bincount(places, weights=exposure), 1e-12)
     means = np.maximum(means, 0.0)[places]
     prior = np.bincount(clicks.rows, weights=impressions * means, minlength=documents)[rows] / times
-    evidence = np.maximum(seen + shrinkage, 1e-12)
+    evidence = np.maximum(exposed + shrinkage, 1e-12)
     targets = (clicked + shrinkage * prior) / evidence - shrinkage * prior.min() / evidence.max()
     return rows, np.maximum(targets, 0.0), lengths
 
 
 def per_exposure(clicks: Clicks, learner: Learner, ranker: LambdaMART) -> Boosting:
-    """Clicks per exposure, as the learner of any method for networks tells exposure and background.
+    """Return clicks per exposure, with exposure and background from the learner of any method for networks.
 
-    Exposure is raised to the ranker's floor times the impressions: what was hardly seen has a target of little worth,
-    and lambdarank, which cannot weigh single documents, would learn its noise.
+    Exposure is raised to the ranker's floor times the impressions: targets of documents with hardly any exposure are
+    noise, and lambdarank cannot weight single documents.
     """
     exposure = np.maximum(learner.exposure(clicks), ranker.floor * clicks.list_impressions)
     rows, targets, lengths = clicks_per_exposure(
@@ -81,16 +79,16 @@ def train(
     out: Path | None,
     show: bool | None,
 ) -> tuple[Trees, Progress, Stopped]:
-    """Train an ensemble; what comes back is cut to the best number of trees by validation, or is whole without one."""
-    progress, start = Progress(), time.perf_counter()
-    grown: list[Trees] = []
-    best: list[Measured | None] = []
+    """Train an ensemble and return it cut to the best number of trees by validation, or whole without one."""
+    progress, start, patience = Progress(), time.perf_counter(), settings.patience
+    grown: Trees | None = None
+    best: Measured | None = None
     stopped: Stopped = "epochs"
 
     def on_tree(count: int, trees: Trees) -> bool:
+        nonlocal grown, best
         group.check()
-        grown[:] = [trees]
-        progress.epoch = progress.step = count
+        grown, progress.epoch, progress.step = trees, count, count
         if count % EVERY and count != ranker.trees:
             return False
         measured, seconds = None, time.perf_counter() - start
@@ -102,12 +100,12 @@ def train(
         progress.history.append(record)
         checkpoint.add_metrics(out, record)
         report(count, ranker.trees, f"{title}  {record.text()}")
-        if not best or best[0] is None or (measured is not None and measured.beats(best[0])):
+        if best is None or (measured is not None and measured.beats(best)):
             progress.best_epoch, progress.best_value, progress.waited = count, record.validation, 0
-            best[:] = [measured]
+            best = measured
         else:
             progress.waited += 1
-        return settings.patience > 0 and progress.waited >= settings.patience
+        return patience > 0 and progress.waited >= patience
 
     with joined() as group:
         if not group.first:
@@ -118,25 +116,25 @@ def train(
         with progress_bar(title, show=show) as report, group.watched():
             try:
                 ranker.train(boosting, seed=settings.seed, threads=threads, on_tree=on_tree, machines=machines)
+                stopped = "patience" if patience > 0 and progress.waited >= patience else "epochs"
             except KeyboardInterrupt:
                 if progress.best_epoch == 0 or not group.agreed:
                     raise
                 stopped = "interrupted"
-    if stopped == "epochs" and settings.patience > 0 and progress.waited >= settings.patience:
-        stopped = "patience"
-    return grown[0].first(progress.best_epoch), progress, stopped
+    if grown is None:
+        raise RuntimeError("LightGBM grew no tree")
+    return grown.first(progress.best_epoch), progress, stopped
 
 
 def _machines(group: Group, boosting: Boosting, ranker: LambdaMART, settings: FitSettings) -> Machines:
-    """The processes as LightGBM must know them, once it is sure that all grow the same ensemble."""
-    facts = {f"ranker.{key}": value for key, value in plain(ranker).items()}
+    """Return the processes as LightGBM must know them, after checking that all grow the same ensemble."""
     digest = hashlib.blake2b(digest_size=16)
     for column in (boosting.rows, boosting.lengths, boosting.targets):
         digest.update(np.ascontiguousarray(column).data)
     for begin in range(0, len(boosting.features), BLOCK):
         digest.update(np.ascontiguousarray(boosting.features[begin : begin + BLOCK]).data)
-    facts |= {"fit.seed": settings.seed, "fit.patience": settings.patience, "log": digest.hexdigest()}
-    group.check_same(facts)
+    facts = {f"ranker.{key}": value for key, value in plain(ranker).items()}
+    group.check_same({**facts, "fit.seed": settings.seed, "fit.patience": settings.patience, "log": digest.hexdigest()})
 
     def add(values: Float64) -> Float64:
         return group.add(torch.from_numpy(values))[0].numpy()

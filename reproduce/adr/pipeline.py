@@ -153,7 +153,6 @@ class Pipeline:
             days=days,
             k=0,
             examiner=self.examination,
-            refresh=False,
         )
         return self.read(out)
 
@@ -190,7 +189,7 @@ class Pipeline:
         """Fit the networks to the first slots of the second month, and apply them as of its end."""
         networks, out = self.folder / f"networks-{preset}", self.folder / f"approximation-{preset}.parquet"
         settings = ApproximateSettings(preset=preset, seed=seed)
-        given: Any = {"examiner": self.examination, "window_settings": WINDOWS, "refresh": False}
+        given: Any = {"examiner": self.examination, "window_settings": WINDOWS}
         self.approximations[preset] = fit_log(
             self.store, self.engine, imputation, networks, since=self.middle, settings=settings, **given
         )

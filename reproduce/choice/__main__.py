@@ -13,10 +13,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
-from clickprism.simulation.engines import CELLS
 from reproduce.choice.frame import POSITION, TriedFrame, frame_table, try_frames
 from reproduce.choice.study import Tried, cell_tasks, fold_tasks, summary, table, tool_tasks, try_all
 from reproduce.common.cli import guarded
+from reproduce.common.engines import CELLS
 
 PAGE = Path(__file__).parents[2] / "docs" / "research" / "choice.md"
 TOOL = Path(__file__).parents[3] / "shared" / "tools" / "engine_worlds"

@@ -16,9 +16,9 @@ from clickprism.data.logged import Logged
 from clickprism.data.normalise import fit as fit_normaliser
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.simulation.engines import EngineSettings, engine_world, judged_world
 from clickprism.types import Float64, JudgedLists, Lists
 from reproduce.choice.frame import ROUNDS, TREES
+from reproduce.common.engines import EngineSettings, engine_world, judged_world
 
 MEASURE: Final = "nDCG(exp)@10"
 FEW_CLICKS: Final = 500

@@ -6,13 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from clickprism.errors import ClickprismError, DataError, SettingError
 
 INTERRUPTED = 130
+S = TypeVar("S", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,34 @@ def options(name: str, description: str | None, *, data: Sequence[str], full: st
         "--write-expected", action="store_true", help=f"fill our figures into reproduce/{name}/expected.csv"
     )
     made.add_argument("--json", action="store_true", help="print the rows of summary.json instead of a table")
+    made.add_argument("--tables", help="which tables, such as 1,3; with --figures, what either names")
+    made.add_argument("--figures", help="which figures, such as 3,4")
+    made.add_argument("--rankers", help="which rankers, such as mlp")
+    made.add_argument("--methods", help="which methods, such as click,lbd")
     return made
+
+
+def parts_of(given: argparse.Namespace, known: Sequence[S]) -> tuple[S, ...]:
+    """Return the tables and figures that were asked for, all by default; "3" means every panel of figure 3."""
+    if given.tables is None and given.figures is None:
+        return tuple(known)
+    names = [f"table {word}" for word in (given.tables or "").split(",") if word]
+    names += [f"figure {word}" for word in (given.figures or "").split(",") if word]
+    if unknown := [name for name in names if not any(part.startswith(name) for part in known)]:
+        raise SettingError("tables and figures", unknown[0], f"be among {', '.join(known)}")
+    return tuple(part for part in known if any(part.startswith(name) for name in names))
+
+
+def changed(size: S, given: argparse.Namespace) -> S:
+    """Return the size with the seeds, epochs and rankers that were asked for."""
+    more: dict[str, Any] = {}
+    if given.seeds:
+        more["seeds"] = whole_numbers("seeds", given.seeds)
+    if given.epochs is not None:
+        more["epochs"] = given.epochs
+    if given.rankers:
+        more["rankers"] = {name: size.rankers[name] for name in words("rankers", given.rankers, list(size.rankers))}
+    return replace(size, **more)
 
 
 def world_options(name: str, description: str | None, *, worlds: int, first: int = 0) -> argparse.ArgumentParser:

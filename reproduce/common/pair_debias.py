@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import softplus
 
 from clickprism._util.compiled import compiled
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Learner, Method
 from clickprism.debias.losses import by_position, score, skips
 from clickprism.errors import SettingError
 from clickprism.rankers.lambdamart import Boosting, LambdaMART, shown
@@ -30,7 +30,7 @@ Sums: TypeAlias = tuple[Float64, Float64]  # derivatives [2, rows], costs [2, po
 
 @final
 @dataclass(frozen=True)
-class PairDebias:
+class PairDebias(Method):
     """Logistic loss on pairs (i clicked, j not) of a session, divided by two biases (Hu et al., 2019).
 
     loss = sum_ij log(1 + exp(f_j - f_i)) / (t+_k(i) t-_k(j))
@@ -46,9 +46,9 @@ class PairDebias:
         floor: smaller values of t are raised to it, which ULTRA does not do.
     """
 
-    name: ClassVar[str] = "pair_debias"
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = True
+    name = "pair_debias"
+    learns_observation = True
+    needs_patterns = True
     p: float = 1.0
     step: float = 0.05
     floor: float = 0.01

@@ -90,6 +90,16 @@ def perform_all(
     return time.perf_counter() - start
 
 
+def foresee(runs: Sequence[Run], out: Path, jobs: int, *, log_seconds: float = LOG_SECONDS, note: str = "") -> float:
+    """Say how many runs there are in all and how long they will take; return the seconds."""
+    runs = list({run.key: run for run in runs}.values())
+    left = [run for run in runs if not done(run, out)]
+    seconds = Clock(runs, out, log_seconds=log_seconds).total(left, jobs)
+    before = f"{len(runs) - len(left)} done before"
+    say(f"in all: {len(runs)} runs{note}, {before}; about {span(seconds)} with {jobs} at a time")
+    return seconds
+
+
 def work(runs: Sequence[Run], out: Path, folder: Path | None) -> None:
     """Do these runs in this process."""
     for run in runs:

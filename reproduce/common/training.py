@@ -127,7 +127,7 @@ class Recorder:
         self.epochs.append(epoch)
         validated = network_scores(learner.ranker, judged.lists.features)
         self.validated.append(cp.evaluate(judged, validated, leading).mean(leading))
-        self.likelihoods.append(held_out_likelihood(learner, self.held_out))
+        self.likelihoods.append(held_out_likelihood(learner.click_logits, self.held_out))
         self.scores.append(network_scores(learner.ranker, self.dataset.test.lists.features))
         self.tested.append(cp.evaluate(self.dataset.test, self.scores[-1], self.measures))
 

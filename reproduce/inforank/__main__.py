@@ -7,15 +7,23 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from clickprism.errors import SettingError
-from reproduce.common.cli import How, guarded, options, size_name, whole_numbers, words
-from reproduce.inforank.config import CANDIDATES, DATA, SIZES, Size
-from reproduce.inforank.plan import PARTS, Part, Plan
-from reproduce.inforank.run import reproduce
+from clickprism._util.files import make_folder
+from reproduce.common.cli import How, changed, guarded, options, parts_of, size_name, words
+from reproduce.common.files import done
+from reproduce.common.page import publish
+from reproduce.common.pool import foresee, perform_all, seconds_of
+from reproduce.inforank.config import CANDIDATES, DATA, EXPECTED, SIZES
+from reproduce.inforank.plan import PARTS, Plan
+from reproduce.inforank.report import as_text, write_all
+from reproduce.inforank.rows import Results, Row, rows_of
+from reproduce.inforank.worlds import data_key, dataset_of
+
+LOG_SECONDS = 4.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,45 +33,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the parser of the options."""
     made = options("inforank", __doc__, data=DATA, full="the networks at full size, five draws of all")
-    made.add_argument("--tables", help="which tables, 2, 3 or 2,3; with --figures, what either names")
-    made.add_argument("--figures", help="which figures, such as 3,4,5,6,7")
     made.add_argument("--users", help="which users, such as pbm,ubm")
-    made.add_argument("--rankers", help="which rankers, such as mlp,attention")
-    made.add_argument("--methods", help="which methods, such as click,inforank")
     return made
 
 
 def plan_of(given: argparse.Namespace) -> Plan:
-    """What was asked for, checked."""
-    size = _changed(SIZES[size_name(given)], given)
-    methods = words("methods", given.methods, list(CANDIDATES))
-    return Plan(given.data, size, _parts(given.tables, given.figures), given.folder, methods)
-
-
-def _changed(size: Size, given: argparse.Namespace) -> Size:
-    if given.seeds:
-        size = replace(size, seeds=whole_numbers("seeds", given.seeds))
+    """Return what was asked for, checked."""
+    size = changed(SIZES[size_name(given)], given)
     if given.users:
         size = replace(size, users=words("users", given.users, size.users))
-    if given.epochs is not None:
-        size = replace(size, epochs=given.epochs)
-    if given.rankers:
-        names = words("rankers", given.rankers, list(size.rankers))
-        size = replace(size, rankers={name: size.rankers[name] for name in names})
-    return size
+    methods = words("methods", given.methods, list(CANDIDATES))
+    return Plan(given.data, size, parts_of(given, PARTS), given.folder, methods)
 
 
-def _parts(tables: str | None, figures: str | None) -> tuple[Part, ...]:
-    if tables is None and figures is None:
-        return PARTS
-    wanted = [f"table {word}" for word in (tables or "").split(",") if word]
-    wanted += [f"figure {word}" for word in (figures or "").split(",") if word]
-    found = {name: [part for part in PARTS if part == name or part.startswith(f"{name} ")] for name in wanted}
-    if unknown := [name for name, parts in found.items() if not parts]:
-        raise SettingError("tables and figures", unknown[0], f"be among {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if any(part in parts for parts in found.values()))
+def reproduce(plan: Plan, how: How) -> list[Row]:
+    """Run what is not done yet, write summary.json, figures/ and report.html; return the rows of summary.json."""
+    runs = plan.runs()
+    cost: dict[str, Any] = {"jobs": how.jobs, "log_seconds": LOG_SECONDS}
+    if how.only_say:
+        foresee(runs, how.out, **cost)
+        return []
+    make_folder(how.out)
+    if plan.folder is not None and not all(done(run, how.out) for run in runs):
+        for world in {data_key(run.world, plan.folder): run.world for run in runs}.values():
+            dataset_of(world, plan.folder)  # says what is missing or broken before anything is run
+    perform_all(runs, out=how.out, folder=plan.folder, what="runs", **cost)
+    results = Results(plan, how.out)
+    seconds = seconds_of(runs, how.out)
+    return publish(
+        rows_of(results),
+        how,
+        EXPECTED,
+        write=lambda rows, paper: write_all(results, rows, paper, seconds=seconds),
+        text=as_text,
+    )
 
 
 if __name__ == "__main__":

@@ -23,61 +23,43 @@ Axis: TypeAlias = Literal["position", "frequency", "popularity"]
 @final
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The mean position after re-ranking, along where a document stood or how frequent its item was.
+    """The mean position after re-ranking, or the share of exposure, along an axis.
 
     Attributes:
-        axis: "position" (before) or "frequency" (of the item, relative to the most frequent).
-        at: where on that axis, rising, [points]; of a bin of frequencies, the mean over its documents.
-        value: the mean position after, [points].
-        documents: how many documents count at each point, each as often as it was shown, [points].
+        axis: "position" (before), "frequency" (of the item, relative to the most frequent) or "popularity" (likewise).
+        at: Where on that axis, rising, [points]; the mean over the documents, or items, of a bin.
+        value: The mean position after; by popularity, the share of all exposure, [points].
+        weight: Number of documents at each point, each as often as it was shown; by popularity, the share of items.
     """
 
     axis: Axis
     at: Float64
     value: Float64
-    documents: Float64
+    weight: Float64
 
     def distance(self, other: Curve) -> float:
-        """How far two curves are apart: the mean absolute difference over documents, in positions.
+        """Return the distance of two curves over the same points.
 
-        sum_i n_i |a_i - b_i| / sum_i n_i, n_i the documents at point i. 0 if and only if the two agree at every point;
-        a ranking that moves single documents but not the mean of a point is not told apart. NaN without documents.
+        The mean absolute difference over documents, in positions: sum_i n_i |a_i - b_i| / sum_i n_i, NaN without
+        documents. By popularity: the share of exposure that two rankings give to different groups.
         """
-        _check_same(self, other)
-        total = float(self.documents.sum())
-        return float(self.documents @ np.abs(self.value - other.value)) / total if total else float("nan")
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Shares:
-    """The share of exposure that each group of items gets, from the least to the most popular group.
-
-    Attributes:
-        axis: "popularity".
-        at: the mean popularity of the group's items, relative to the most popular, [groups].
-        value: the share of all exposure, [groups].
-        items: the share of all items that are in the group, [groups].
-    """
-
-    axis: Axis
-    at: Float64
-    value: Float64
-    items: Float64
-
-    def distance(self, other: Shares) -> float:
-        """The share of exposure that two rankings give to different groups: half the sum of absolute differences."""
-        _check_same(self, other)
-        return float(np.abs(self.value - other.value).sum() / 2)
+        if self.axis != other.axis or not np.array_equal(self.at, other.at):
+            problem = f"a curve by {self.axis} over {len(self.at)} points and one by {other.axis} over {len(other.at)}"
+            raise DataError(f"{problem} cannot be compared", remedy="Take both over the same lists, items and bins")
+        apart = np.abs(self.value - other.value)
+        if self.axis == "popularity":
+            return float(apart.sum() / 2)
+        total = float(self.weight.sum())
+        return float(self.weight @ apart) / total if total else float("nan")
 
 
 def initial_order(lists: Lists, scores: Float64 | Float32, *, length: int | None = None) -> Clicks:
-    """Each list as a ranker orders it, as a log without clicks that shows it once; for the functions below.
+    """Return each list as a ranker orders it, as a log without clicks that shows it once.
 
     Args:
-        lists: the documents.
-        scores: of the initial ranker, [documents]; ties fall by a fixed hash.
-        length: how many documents are shown; all by default.
+        lists: The documents.
+        scores: Of the initial ranker, [documents]; a fixed hash breaks ties.
+        length: Number of documents shown; all by default.
     """
     if length is not None and length < 1:
         raise SettingError("length", length, "be at least 1")
@@ -93,11 +75,11 @@ def initial_order(lists: Lists, scores: Float64 | Float32, *, length: int | None
 
 
 def by_position(shown: Clicks, scores: Float64 | Float32 | Int32) -> Curve:
-    """The mean position after re-ranking of what stood at each position (Figure 3, right).
+    """Return the mean position after re-ranking by position before (Figure 3, right).
 
     Args:
-        shown: the lists as they were shown, a log or `initial_order`; each counts as often as it was shown.
-        scores: one a document, [documents]; for the labels' own curve, the grades.
+        shown: The lists as they were shown, a log or `initial_order`; each counts as often as it was shown.
+        scores: Of each document, [documents].
 
     >>> lists = Lists(np.zeros((3, 1), np.float32), np.array([0, 3]), np.array(["q"]))
     >>> shown = initial_order(lists, np.array([3.0, 2.0, 1.0]))
@@ -115,16 +97,14 @@ def by_position(shown: Clicks, scores: Float64 | Float32 | Int32) -> Curve:
 def by_frequency(
     shown: Clicks, scores: Float64 | Float32 | Int32, items: Int64, frequency: Float64, *, bins: int = 10
 ) -> Curve:
-    """The mean position after re-ranking by the frequency of the item (Figure 3, left).
-
-    Bins hold about equally many documents, those of equal frequency stay together, and so there may be fewer.
+    """Return the mean position after re-ranking by the frequency of the item (Figure 3, left).
 
     Args:
-        shown: the lists as they were shown.
-        scores: one a document, [documents].
-        items: the item of each document (`data.items.items_of`), [documents].
-        frequency: of each item, in the log that the ranker learned from (`data.items.item_frequency`), [items].
-        bins: how many points, at most.
+        shown: The lists as they were shown.
+        scores: Of each document, [documents].
+        items: The item of each document, [documents].
+        frequency: Of each item, in the log that the ranker learned from, [items].
+        bins: Largest number of points, each of about equally many documents.
     """
     known = _of_documents(shown, items, frequency)[shown.rows]
     weight = shown.list_impressions.astype(np.float64)
@@ -143,18 +123,16 @@ def exposure_shares(
     *,
     groups: int = 5,
     top: int | None = 10,
-) -> Shares:
-    """The share of exposure by how popular an item was in the log (Figure 5, left).
-
-    Groups hold about equally many items, those of equal popularity stay together, and so there may be fewer.
+) -> Curve:
+    """Return the share of exposure by how popular an item was in the log (Figure 5, left).
 
     Args:
-        shown: the lists as they were shown; what is ranked anew.
-        scores: one a document, [documents].
-        items: the item of each document, [documents].
-        popularity: of each item: its impressions or clicks in the log that the ranker learned from, [items].
-        groups: how many groups of items, at most.
-        top: a document is exposed if it stands among so many; None for 1 / log2(1 + place), which weighs all places.
+        shown: The lists to re-rank.
+        scores: Of each document, [documents].
+        items: The item of each document, [documents].
+        popularity: Of each item: its impressions or clicks in the log that the ranker learned from, [items].
+        groups: Largest number of groups, each of about equally many items.
+        top: A document is exposed if it is among so many; None for 1 / log2(1 + place), which weights all places.
     """
     if top is not None and top < 1:
         raise SettingError("top", top, "be at least 1")
@@ -171,11 +149,11 @@ def exposure_shares(
     most = max(float(np.max(popularity, initial=0)), np.finfo(np.float64).tiny)
     at = np.bincount(group[present], weights=popularity[present]) / np.maximum(count, 1) / most
     whole = max(float(share.sum()), np.finfo(np.float64).tiny)
-    return Shares("popularity", at, share / whole, count / max(len(present), 1))
+    return Curve("popularity", at, share / whole, count / max(len(present), 1))
 
 
 def groups_of(values: Float64, groups: int, *, weights: Float64 | None = None) -> Int64:
-    """Which group each value falls into, from 0, lowest first: about equal weight, equal values together, none empty.
+    """Return the group of each value, lowest first: about equal weight, equal values together, none empty.
 
     >>> groups_of(np.array([5.0, 0.0, 0.0, 0.0, 7.0, 9.0]), 2).tolist()
     [1, 0, 0, 0, 1, 1]
@@ -190,7 +168,7 @@ def groups_of(values: Float64, groups: int, *, weights: Float64 | None = None) -
 
 
 def _after(shown: Clicks, scores: Float64 | Float32 | Int32) -> Float64:
-    """The expected place of each entry when its list is ranked anew, from 1, [entries]."""
+    """Return the expected place of each entry when its list is re-ranked, from 1, [entries]."""
     values = check_scores(scores, shown.lists.documents)[shown.rows]
     longest = int(np.diff(shown.offsets).max(initial=0))
     return expected_worth(shown.offsets, values, np.arange(1.0, longest + 1))
@@ -203,9 +181,3 @@ def _of_documents(shown: Clicks, items: Int64, values: Float64) -> Float64:
     if documents and not 0 <= int(items.min()) <= int(items.max()) < len(values):
         raise DataError(f"items must be from 0 to {len(values) - 1}", remedy="Count frequencies over all parts' items")
     return np.asarray(values, dtype=np.float64)[items]
-
-
-def _check_same(one: Curve | Shares, other: Curve | Shares) -> None:
-    if one.axis != other.axis or not np.array_equal(one.at, other.at):
-        problem = f"a curve by {one.axis} over {len(one.at)} points and one by {other.axis} over {len(other.at)}"
-        raise DataError(f"{problem} cannot be compared", remedy="Take both over the same lists, items and bins")

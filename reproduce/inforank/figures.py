@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -40,20 +41,17 @@ WIDTH, LEGEND = 3.1, 2.2  # inches of a panel, and of the legend beside them
 
 
 def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Figure]]:
-    """Caption and figure by file name, of all that there are rows for."""
+    """Return caption and figure by file name, of all that there are rows for."""
     drawn: dict[str, tuple[str, Figure]] = {}
     for ranker in results.plan.size.rankers:
         mine = [row for row in rows if row.ranker == ranker]
         what = f"{results.plan.data} data, {NAMES[ranker]}"
-        for name, text, draw in (
-            ("figure_3", "Figure 3: mean position after re-ranking, by item frequency and by position before", moves),
+        drawings: tuple[tuple[str, str, Callable[..., Figure]], ...] = (
+            *((name, text, partial(by_user, lines=lines)) for name, text, lines in LINES),
             ("figure_4", "Figure 4: Delta-CI with and without the mutual information, by user model", dependence),
-            ("figure_5_left", "Figure 5, left: share of the top ten places by popularity of the item", shares),
-            ("figure_5_right", f"Figure 5, right: {LEADING} and Delta-CI by η", by_eta),
-            ("figure_6", f"Figure 6: {LEADING} as position bias grows to the right", by_severity),
-            ("figure_7", f"Figure 7: {LEADING} by share of the training queries", by_amount),
             ("claims", f"Differences in {LEADING} with 95 % intervals over draws", claimed),
-        ):
+        )
+        for name, text, draw in drawings:
             part = [row for row in mine if row.table.startswith(name.replace("_", " "))]
             if part:
                 drawn[f"{name}_{ranker}"] = f"{text} ({what})", draw(part)
@@ -61,6 +59,89 @@ def figures_of(results: Results, rows: Sequence[Row]) -> dict[str, tuple[str, Fi
             text = f"Validation {LEADING} over training, means over draws: who has reached a plateau"
             drawn[f"plateau_{ranker}"] = f"{text} ({what})", figure
     return drawn
+
+
+class Line(NamedTuple):
+    """A line of panels, one for each user model.
+
+    Attributes:
+        table: Whose rows it shows.
+        measure: Of the rows.
+        axis: Name of what is across, by user model if it differs.
+        title: Name of what is up.
+    """
+
+    table: str
+    measure: str
+    axis: str | dict[str, str]
+    title: str
+
+
+ITEMS, STANDING = "relative frequency of the item", "position before"
+SEVERITY = {"pbm": "τ", "ccm": "γ₁, falling"}
+LINES: tuple[tuple[str, str, tuple[Line, ...]], ...] = (
+    (
+        "figure_3",
+        "Figure 3: mean position after re-ranking, by item frequency and by position before",
+        (Line("figure 3 left", AFTER, ITEMS, AFTER), Line("figure 3 right", AFTER, STANDING, AFTER)),
+    ),
+    (
+        "figure_5_left",
+        "Figure 5, left: share of the top ten places by popularity of the item",
+        (Line("figure 5 left", EXPOSED, "group of items, least clicked first", "share of the top ten places"),),
+    ),
+    (
+        "figure_5_right",
+        f"Figure 5, right: {LEADING} and Delta-CI by η",
+        (Line("figure 5 right", LEADING, "η", LEADING), Line("figure 5 right", GAP, "η", GAP)),
+    ),
+    (
+        "figure_6",
+        f"Figure 6: {LEADING} as position bias grows to the right",
+        (Line("figure 6", LEADING, SEVERITY, LEADING),),
+    ),
+    (
+        "figure_7",
+        f"Figure 7: {LEADING} by share of the training queries",
+        (Line("figure 7", LEADING, "share of the training queries", LEADING),),
+    ),
+)
+
+
+@styled
+def by_user(rows: Sequence[Row], *, lines: Sequence[Line]) -> Figure:
+    """Draw a column for each user model and a line of panels for each measure."""
+    users = _users(rows)
+    figure, panels = _grid(users, lines=len(lines), height=3.4 if len(lines) == 1 else 2.9)
+    for place, (table, measure, axis, title) in enumerate(lines):
+        for column, user in enumerate(users):
+            axes = panels[place * len(users) + column]
+            mine = [row for row in rows if (row.table, row.measure, row.user) == (table, measure, user)]
+            if table == "figure 5 left":
+                mine = _numbered(mine)
+            elif table == "figure 5 right":  # InfoRank- is InfoRank at eta = 0: one line
+                mine = [replace(row, method=row.method.removesuffix("-")) for row in mine]
+            if mine:
+                _lines(axes, mine, titled=place == column == 0)
+            if axis != ITEMS:
+                axes.set_xticks(sorted({row.at for row in mine if row.at is not None}))
+            axes.set_xlabel(axis if isinstance(axis, str) else axis[user])
+            if table == "figure 6" and user == "ccm":
+                axes.invert_xaxis()
+            axes.set_ylabel("" if column else title)
+            if not place:
+                axes.set_title(user.upper(), fontsize=10)
+    _legend(figure)
+    return figure
+
+
+def _numbered(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with the number of the group instead of its popularity, in which draws differ."""
+    result = []
+    for label in dict.fromkeys(row.method for row in rows):
+        mine = sorted((row for row in rows if row.method == label), key=lambda row: row.at or 0.0)
+        result += [replace(row, at=place + 1.0) for place, row in enumerate(mine)]
+    return result
 
 
 def _title(label: str) -> str:
@@ -92,29 +173,6 @@ def _legend(figure: Figure) -> None:
 
 
 @styled
-def moves(rows: Sequence[Row]) -> Figure:
-    """Figure 3: a column a user model, by frequency above, by position below."""
-    users = _users(rows)
-    figure, panels = _grid(users, lines=2, height=3.1)
-    for line, (name, label) in enumerate(
-        (("figure 3 left", "relative frequency of the item"), ("figure 3 right", "position before"))
-    ):
-        for column, user in enumerate(users):
-            axes = panels[line * len(users) + column]
-            mine = [row for row in rows if row.table == name and row.user == user and row.measure == AFTER]
-            if mine:
-                _lines(axes, mine, titled=line == column == 0)
-            axes.set_xlabel(label)
-            axes.set_ylabel("mean position after" if column == 0 else "")
-            if name == "figure 3 right":
-                axes.set_xticks(range(1, 11))
-            else:
-                axes.set_title(user.upper(), fontsize=10)
-    _legend(figure)
-    return figure
-
-
-@styled
 def dependence(rows: Sequence[Row]) -> Figure:
     """Figure 4: bars by user model."""
     figure, (axes,) = panels_of(6.4, 3.6)
@@ -140,94 +198,6 @@ def dependence(rows: Sequence[Row]) -> Figure:
     axes.set_xticks(range(len(users)), [user.upper() for user in users])
     axes.set_ylabel("Delta-CI")
     axes.grid(visible=False, axis="x")
-    _legend(figure)
-    return figure
-
-
-@styled
-def shares(rows: Sequence[Row]) -> Figure:
-    """Figure 5, left: groups of items from the least to the most clicked."""
-    users = _users(rows)
-    figure, panels = _grid(users)
-    for axes, user in zip(panels, users, strict=True):
-        mine = [row for row in rows if row.user == user and row.measure == EXPOSED]
-        if mine:
-            ranked = _numbered(mine)
-            _lines(axes, ranked, titled=axes is panels[0])
-            axes.set_xticks(sorted({row.at for row in ranked if row.at is not None}))
-        axes.set_title(user.upper(), fontsize=10)
-        axes.set_xlabel("group of items, least clicked first")
-    panels[0].set_ylabel("share of the top ten places")
-    _legend(figure)
-    return figure
-
-
-def _numbered(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the number of the group in place of its popularity, in which draws differ."""
-    result = []
-    for label in dict.fromkeys(row.method for row in rows):
-        mine = sorted((row for row in rows if row.method == label), key=lambda row: row.at or 0.0)
-        result += [replace(row, at=place + 1.0) for place, row in enumerate(mine)]
-    return result
-
-
-@styled
-def by_eta(rows: Sequence[Row]) -> Figure:
-    """Figure 5, right: nDCG above, Delta-CI below."""
-    users = _users(rows)
-    figure, panels = _grid(users, lines=2, height=2.7)
-    for line, measure in enumerate((LEADING, GAP)):
-        for column, user in enumerate(users):
-            axes = panels[line * len(users) + column]
-            mine = [row for row in rows if row.measure == measure and row.user == user]
-            joined = [_joined(row) for row in mine]
-            if joined:
-                _lines(axes, joined, titled=line == column == 0)
-                axes.set_xticks(sorted({row.at for row in joined if row.at is not None}))
-            axes.set_xlabel("η" if line else "")
-            axes.set_ylabel(measure if column == 0 else "")
-            if not line:
-                axes.set_title(user.upper(), fontsize=10)
-    _legend(figure)
-    return figure
-
-
-def _joined(row: Row) -> Row:
-    """InfoRank- is InfoRank at eta = 0: one line."""
-    return replace(row, method=row.method.removesuffix("-"))
-
-
-@styled
-def by_severity(rows: Sequence[Row]) -> Figure:
-    """Figure 6: PBM by tau, CCM by gamma_1."""
-    users = _users(rows)
-    figure, panels = _grid(users, height=3.6)
-    for axes, user in zip(panels, users, strict=True):
-        mine = [row for row in rows if row.user == user]
-        _lines(axes, mine, titled=axes is panels[0])
-        axes.set_xticks(sorted({row.at for row in mine if row.at is not None}))
-        axes.set_title(user.upper(), fontsize=10)
-        axes.set_xlabel("τ" if user == "pbm" else "γ₁, falling")
-        if user == "ccm":
-            axes.invert_xaxis()
-    panels[0].set_ylabel(LEADING)
-    _legend(figure)
-    return figure
-
-
-@styled
-def by_amount(rows: Sequence[Row]) -> Figure:
-    """Figure 7."""
-    users = _users(rows)
-    figure, panels = _grid(users)
-    for axes, user in zip(panels, users, strict=True):
-        mine = [row for row in rows if row.user == user]
-        _lines(axes, mine, titled=axes is panels[0])
-        axes.set_xticks(sorted({row.at for row in mine if row.at is not None}))
-        axes.xaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
-        axes.set_title(user.upper(), fontsize=10)
-        axes.set_xlabel("share of the training queries")
-    panels[0].set_ylabel(LEADING)
     _legend(figure)
     return figure
 

@@ -21,7 +21,6 @@ from reproduce.inforank.config import LEADING, Source, measures
 from reproduce.inforank.worlds import World, learned_from, made_world, propensities
 
 VERSION = 1  # of the results: a change of it makes every run anew
-CLUSTERED = 2  # of those with curves by item on LETOR: their items were document ids once
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
 PER_WEIGHT = 3e-10
 PER_TOKEN = 3.5e-6  # of the attention ranker, a document and token
@@ -52,8 +51,7 @@ class Run:
         >>> Run(world, {"name": "mlp"}, "click").key == Run(world, {"name": "mlp"}, "click").key
         True
         """
-        clustered = self.world.usual and self.world.data in {"mq2007", "mq2008"}
-        return key_of(asdict(self), version=CLUSTERED if clustered else VERSION)
+        return key_of(asdict(self), version=VERSION)
 
     @property
     def log(self) -> World:

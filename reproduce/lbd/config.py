@@ -141,8 +141,7 @@ class Size:
         maps: couplings of the heat maps.
         map_seeds: how many of the seeds the heat maps average.
         map_rankers: whose heat maps are drawn.
-        trials: different settings that a tuning tries.
-        tuning_seeds: how many of the seeds it averages.
+        tuning_seeds: how many of the seeds a tuning averages; it tries the whole grid.
     """
 
     queries: tuple[int, int, int] = (3000, 300, 1000)
@@ -162,7 +161,6 @@ class Size:
     maps: tuple[float, ...] = (0.0, 0.3, 0.6)
     map_seeds: int = 1
     map_rankers: tuple[str, ...] = ("linear", "mlp")
-    trials: int = 20
     tuning_seeds: int = 1
 
 
@@ -179,7 +177,6 @@ SIZES = {
         maps=(0.0, 0.3, 0.6),
         map_seeds=1,
         map_rankers=("linear",),
-        trials=12,
         tuning_seeds=1,
     ),
     "standard": Size(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,6 @@ from clickprism.evaluation.significance import paired_t
 from reproduce.common.results import Store, common, mark_of, mean_of, over_draws
 from reproduce.lbd.config import CANDIDATES, CLAIMS, FORCED, LEADING, MEASURES, PANELS, TABLE, TABLE_COUPLING
 from reproduce.lbd.plan import Plan
-from reproduce.lbd.tune import Tuning
 
 Epoch = Literal["clicks", "best", "last"]
 COLUMNS = ("table", "data", "ranker", "method", "coupling", "lambda", "t", "measure", "mean", "se", "seeds", "paper")
@@ -60,9 +59,9 @@ class Row:
 class Results(Store):
     """The results of a plan's runs, averaged as they are asked for."""
 
-    def __init__(self, plan: Plan, out: Path, tunings: Mapping[tuple[str, float], Tuning]) -> None:
+    def __init__(self, plan: Plan, out: Path) -> None:
         super().__init__(out, folds=len(plan.worlds(0.0, [0])))
-        self.plan, self.tunings = plan, tunings
+        self.plan = plan
 
     def has(self, label: str, ranker: str, coupling: float) -> bool:
         """Whether a candidate has all its runs here."""
@@ -162,8 +161,11 @@ def tuned(results: Results) -> list[Row]:
     """Table 3: lambda and t, as chosen by labelled validation and by held-out clicks."""
     rows = []
     seeds, data = results.plan.size.tuning_seeds, results.plan.data
-    for (ranker, coupling), tuning in results.tunings.items():
-        for label, trial in (("lbd_paper", tuning.by_validation), ("lbd_paper, by clicks", tuning.by_likelihood)):
+    for ranker, coupling in results.plan.trials:
+        for label, by in (("lbd_paper", "validation"), ("lbd_paper, by clicks", "likelihood")):
+            trial = results.plan.chosen("both", ranker, coupling, by=by)
+            if trial is None:
+                continue
             for measure, value in (
                 ("lambda", trial.setting[0]),
                 ("t", trial.setting[1]),

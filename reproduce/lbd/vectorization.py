@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import torch
 from torch import nn
 
-from clickprism.debias.base import DocumentLearner, towered
+from clickprism.debias.base import DocumentLearner, Method, towered
 from clickprism.debias.losses import softmax_loss
 from clickprism.errors import SettingError
 from clickprism.types import Batch, Clicks
@@ -18,7 +18,7 @@ LARGEST: Final = 5.0
 
 @final
 @dataclass(frozen=True)
-class Vectorization:
+class Vectorization(Method):
     """Click logits r(x) . o_k with a vector per document and a vector per position (Chen, Liu, Liu, Sun, 2022).
 
     click   = - sum_i c_i log softmax_i(r(x_i) . o_k(i))
@@ -36,10 +36,9 @@ class Vectorization:
         density_penalty: on the weights of the density network.
     """
 
-    name: ClassVar[str] = "vectorization"
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
-    takes_weights: ClassVar[bool] = True
+    name = "vectorization"
+    learns_observation = True
+    takes_weights = True
     dimensions: int = 2
     freeze: int = 500
     density_penalty: float = 0.001

@@ -14,7 +14,7 @@ import clickprism.training.fit  # noqa: F401 - imported once, before the forks
 from clickprism._util.crash_points import VARIABLE
 from clickprism._util.stages import EPOCH
 from clickprism.auto.run import AutoResult, auto
-from clickprism.simulation.engines import EngineSettings, EngineWorld, engine_world
+from reproduce.common.engines import EngineSettings, EngineWorld, engine_world
 
 TIME = "1790000000"
 

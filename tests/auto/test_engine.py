@@ -12,7 +12,7 @@ from clickprism.data.logged import Logged
 from clickprism.errors import SettingError
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.serve.export.export import Source, export, holds
-from clickprism.simulation.engines import EngineSettings, engine_world
+from reproduce.common.engines import EngineSettings, engine_world
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from clickprism.auto.learners import Evidence, Scorer, average, network_clicks
 from clickprism.debias.anchor import attenuation, centred, linear_clicks, linear_engine
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.simulation.engines import EngineSettings, engine_world
 from clickprism.types import Float64, Lists
+from reproduce.common.engines import EngineSettings, engine_world
 
 MEASURE = "nDCG(exp)@10"
 
@@ -31,6 +31,7 @@ def small(*, clicks: list[float], exposure: list[float], query: list[int], fold:
         clicks=np.array(clicks, dtype=np.float64),
         exposure=np.array(exposure, dtype=np.float64),
         engine=np.zeros(size),
+        prior=np.full(size, 0.2),
         impressions=np.array(exposure, dtype=np.float64),
         raw_clicks=np.array(clicks, dtype=np.float64),
         unshown=np.zeros(0, dtype=np.int64),
@@ -120,7 +121,7 @@ def test_the_average_follows_the_evidence() -> None:
     better, worse = (Scorer(np.ones(1)), scores), (Scorer(-np.ones(1)), -scores)
     for clicks, lower, upper in ((0.0, 0.45, 0.55), (5.0, 0.1, 0.4), (500.0, 0.0, 0.02)):
         evidence = small(clicks=[3 * clicks, clicks] * 2, exposure=[10, 10] * 2, query=[0, 0, 1, 1])
-        found = _Search(evidence, 0, lambda _: None, {})._average(better, worse, np.zeros(4))
+        found = _Search(evidence, 0).average(better, worse)
         share = (1 - float(found[0].linear[0])) / 2
         assert lower <= share <= upper
         np.testing.assert_allclose(found[1], (1 - 2 * share) * scores)

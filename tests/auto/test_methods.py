@@ -7,7 +7,7 @@ import numpy as np
 from clickprism.auto.candidates import method_candidates
 from clickprism.auto.checks import choose_ranker
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.simulation.engines import EngineSettings, engine_world
+from reproduce.common.engines import EngineSettings, engine_world
 
 SETTINGS = LogModelSettings(resamples=0)
 

@@ -83,7 +83,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
         page.goto("/")
         page.get_by_label("Token").fill(TOKEN)
         page.get_by_label("Token").press("Enter")
-        expect(page.get_by_role("heading", name="Relevance and observation apart")).to_be_visible()
+        expect(page.get_by_role("heading", name="Why rankings changed")).to_be_visible()
         troubles: list[str] = []
         page.on("console", lambda message: troubles.append(message.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -108,13 +108,13 @@ def test_a_query_shows_three_rankings_with_their_bars(page: Page) -> None:
     assert [move.split()[:2] for move in moves] == [["▲", "2"], ["▼", "1"], ["▼", "1"]]
     row = page.locator("tbody tr").nth(2)
     told = {name: row.locator(f"[data-bar={name}]").inner_text() for name in ("relevance", "observation", "clicks")}
-    assert told == {"relevance": "30.0 %", "observation": "20.0 %", "clicks": "6.0 %"}
+    assert told == {"relevance": "30.0%", "observation": "20.0%", "clicks": "6.0%"}
     widths = row.locator("svg.bar rect:not(.ground)")
     assert [widths.nth(i).get_attribute("width") for i in range(5)] == ["100.0", "20.0", "66.7", "50.0", "100.0"]
     boxes = [box for i in range(4) if (box := widths.nth(i).bounding_box()) is not None]
     assert boxes[1]["width"] < boxes[3]["width"] < boxes[2]["width"] < boxes[0]["width"]
-    evidence = "It was clicked in 30 of 500 impressions, at positions observed 20 % as often as position 1: "
-    assert f"{evidence}relevance 30.0 %." in page.get_by_label("What changed").inner_text()
+    evidence = "It was clicked in 30 of 500 impressions, at positions observed 20% as often as position 1: "
+    assert f"{evidence}relevance 30.0%." in page.get_by_label("What changed").inner_text()
     assert page.locator("svg.chart circle").count() == 3
     assert page.get_by_text("position bias").is_visible()
     assert "simulated users" in page.inner_text("main")
@@ -137,7 +137,7 @@ def test_hostile_text_is_text_and_the_store_has_the_newest_counts(page: Page) ->
     assert page.get_by_role("heading", level=1).inner_text().strip() == HOSTILE.strip()
     assert page.title().startswith("<script>")
     assert page.locator("[data-bar=impressions]").inner_text() == "2,000"
-    assert page.locator("[data-bar=clicks]").inner_text() == "25.0 %"
+    assert page.locator("[data-bar=clicks]").inner_text() == "25.0%"
     assert "four weeks up to 2026-03-01" in page.inner_text("main")
 
 
@@ -186,7 +186,7 @@ def test_the_page_works_without_script_and_hides_everything_without_the_token(br
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert TOKEN not in cookie["value"]
         page.get_by_role("button", name="Leave").click()
-        expect(page.get_by_role("heading", name="Who is asking?")).to_be_visible()
+        expect(page.get_by_role("heading", name="Enter the token")).to_be_visible()
 
 
 def test_long_lists_are_cut_and_the_landing_page_says_what_changed(page: Page) -> None:

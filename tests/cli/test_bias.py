@@ -607,7 +607,7 @@ def test_click_models_need_sessions(npz: Path, tsv: Path, tmp_path: Path, cli: R
     assert "not known what was clicked together" in refused
     assert "--simulation.merge pattern" in refused
     assert "did you mean 'ubm'" in cli("bias", "click-models", tsv, "--model", "ubn", code=2).stderr
-    assert "--held-out must be between 0 and 1" in cli("bias", "click-models", tsv, "--held-out", 1, code=2).stderr
+    assert "--held-out must be from 0.001 to 0.999" in cli("bias", "click-models", tsv, "--held-out", 1, code=2).stderr
     file = tmp_path / "log.tsv"
     file.write_text("query\tdocuments\tclicks\ncat\ta,b\ta\n", encoding="utf-8")
     assert "1 sessions are too few" in cli("bias", "click-models", file, code=3).stderr

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clickprism.cli.app import TREE
+from clickprism.cli.app import COMMANDS
 from clickprism.cli.reference import examples
 from clickprism.data.encoding import Encoding
 from clickprism.model import Model
@@ -50,7 +50,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "line", [line for name in TREE["data"][1] for line in examples(["data", name])], ids=lambda line: line[11:40]
+    "line",
+    [line for name in COMMANDS if name.startswith("data ") for line in examples(name.split())],
+    ids=lambda line: line[11:40],
 )
 def test_examples_of_the_help_run(line: str, work: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(work)

@@ -55,7 +55,6 @@ MAIN = "from clickprism.cli.app import main; main()"
         ("experiment compare --seed -1", 2, "--seed must be at least 0, got -1"),
         ("experiment compare --method clik", 2, "did you mean 'click'"),
         ("experiment compare --method click --baseline dla", 2, "baseline"),
-        ("experiment compare --format pdf", 2, "--format"),
     ],
 )
 def test_an_error_is_explained_without_a_traceback(words: str, code: int, told: str, tmp_path: Path, cli: Run) -> None:

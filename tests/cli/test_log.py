@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clickprism.cli.app import TREE
+from clickprism.cli.app import COMMANDS
 from clickprism.cli.reference import examples
 from clickprism.log.engines.base import connect
 from clickprism.log.features.schedule import follow
@@ -56,7 +56,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", TREE["log"][1])
+@pytest.mark.parametrize("name", [name[4:] for name in COMMANDS if name.startswith("log ")])
 def test_examples_of_the_help_run(name: str, work: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(work)
     for line in examples(["log", name]):

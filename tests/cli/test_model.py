@@ -18,7 +18,7 @@ from clickprism._util.tables import to_json
 from clickprism.cli.reference import examples
 from clickprism.data.letor import write_letor
 from clickprism.data.synthetic import SyntheticSettings
-from clickprism.experiments.data import load_raw
+from clickprism.experiments.data import read_data
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
 from clickprism.experiments.train import RUN, RunRecord, train_ranker
 from clickprism.rankers.lambdamart import LambdaMART
@@ -87,8 +87,6 @@ def test_a_bundle_that_cannot_be_created_says_why(runs: Path, bundle: Path, tmp_
     assert "exists already" in told(runs / "dla", "--out", bundle, code=1)
     assert "nowhere: does not exist" in told(tmp_path / "nowhere", "--out", tmp_path / "b", code=1)
     assert "--metrics.nDCG@5" in told(runs / "dla", "--out", tmp_path / "b", "--metrics.nDCG@5", "good", code=2)
-    judged = told(runs / "dla", "--out", tmp_path / "b", "--judged", "test.qrel", code=2)
-    assert "--judged must be given together with --queries and --documents" in judged
 
 
 def test_verify_checks_every_file(runs: Path, bundle: Path, tmp_path: Path, cli: Run) -> None:
@@ -154,7 +152,7 @@ def test_an_export_has_the_names_of_the_features(tmp_path: Path, cli: Run) -> No
     words = ["title", "body", "age", "stars", "price", "clicks", "brand"]
     names.write_text("\n".join(words) + "\n")
     more = ["--feature-set", "shop", "--complete", "--feature-names", names, "--json"]
-    shown = cli("model", "export", tmp_path / "ranker", "--format", "linear-json", "--out", out, *more).json
+    shown = cli("model", "export", tmp_path / "ranker", "--format", "elasticsearch", "--out", out, *more).json
     assert (shown["feature_names"], shown["name"], shown["files"]) == (words, "ranker", [str(out)])
     assert "_ltr/_featureset/shop/_createmodel" in shown["notes"][0]
     body = json.loads(out.read_text())["model"]
@@ -235,7 +233,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("dla", "click"):
         train_ranker(settings, method=name, out=tmp_path / "runs" / name, show=False)
     model_of(TREES).save(tmp_path / "runs" / "trees" / "model")
-    judged = load_raw(data).test
+    judged = read_data(data).dataset.test
     write_letor(judged, tmp_path / "test.txt")
     lists = judged.lists
     columns = {f"feature_{number + 1}": lists.features[:, number] for number in range(lists.features.shape[1])}

@@ -243,9 +243,9 @@ def test_examples_of_the_help_run(
 def test_exploration_measures_the_cost(folder: Path, cli: Run) -> None:
     words = ["--share", 0.1, "--json"]
     found = cli("relevance", "exploration", folder / "mylog", *words).json
-    cost, lost = found["cost"], found["lost_per_1000_searches"]
-    assert 0.2 < cost["share"] < 0.4
-    assert lost[0] == pytest.approx(0.1 * cost["lost"])
+    lost = found["lost_per_1000_searches"]
+    assert 0.2 < found["randomised"] < 0.4
+    assert lost[0] == pytest.approx(0.1 * found["lost_per_1000_randomised"][0])
     assert lost[1] < lost[0] < lost[2]
     assert "lost per 1,000 searches" in cli("relevance", "exploration", folder / "mylog").stdout
 

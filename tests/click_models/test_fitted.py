@@ -336,7 +336,7 @@ def test_few_steps_are_steps() -> None:
 
 
 def test_settings_and_logs_that_cannot_work() -> None:
-    with pytest.raises(SettingError, match=r"prior\.clicks must be 0 or more, got -1"):
+    with pytest.raises(SettingError, match=r"prior\.clicks must be at least 0, got -1"):
         build(PositionModel, {"prior": {"clicks": -1.0}})
     with pytest.raises(SettingError, match="tolerance must be between 0 and 1, got 0"):
         BrowsingModel(tolerance=0)

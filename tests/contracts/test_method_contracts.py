@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from clickprism.debias import METHODS
-from clickprism.debias.base import BIASES, Declared, Learner, NetworkMethod, TreeMethod
+from clickprism.debias.base import BIASES, Learner, Method
 from clickprism.debias.loop import batches, pad
 from clickprism.errors import DataError, SettingError
 from clickprism.model import Model
@@ -80,11 +80,9 @@ def gradients(learner: Learner, batch: Batch) -> list[torch.Tensor]:
     return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in learner.parameters()]
 
 
-NETWORK_METHODS = [name for name in METHODS if isinstance(method_of(name), NetworkMethod)]
+NETWORK_METHODS = [name for name in METHODS if not method_of(name).trees_only]
 TREES_ONLY = [name for name in METHODS if name not in NETWORK_METHODS]
-WITHOUT_OBSERVER = [
-    name for name in METHODS if isinstance(method_of(name), TreeMethod) or not method_of(name).learns_observation
-]
+WITHOUT_OBSERVER = [name for name in METHODS if name in TREES_ONLY or not method_of(name).learns_observation]
 every_method = pytest.mark.parametrize("name", METHODS)
 every_network_method = pytest.mark.parametrize("name", NETWORK_METHODS)
 every_method_and_ranker = pytest.mark.parametrize(
@@ -103,7 +101,7 @@ def test_settings_survive_a_round_trip(name: str) -> None:
 @every_method
 def test_a_method_declares_what_it_does(name: str) -> None:
     method, needs_patterns = method_of(name), method_of(name).needs_patterns
-    assert isinstance(method, Declared)
+    assert isinstance(method, Method)
     assert re.fullmatch(r"[A-Z][^|\n]{20,100}\.", method.summary)
     assert set(method.corrects) <= set(BIASES)
     assert ("single sessions" in method.needs) == needs_patterns
@@ -239,7 +237,6 @@ def test_same_seed_same_model_and_inputs_are_left_alone(name: str, ranker: str, 
 
 @pytest.mark.parametrize("name", TREES_ONLY)
 def test_methods_without_a_loss_say_which_ranker_to_take(name: str, clicks: Clicks) -> None:
-    assert isinstance(method_of(name), TreeMethod)
     with pytest.raises(SettingError, match=f"ranker must be lambdamart for the method {name}, .*, got 'linear'"):
         fit(clicks, method=method_of(name), ranker=Linear(), settings=FIT)
 

@@ -168,5 +168,5 @@ def test_positions_come_in_the_order_of_display(sessions: Clicks) -> None:
     starts = np.cumsum(boosting.lengths) - boosting.lengths
     assert (boosting.positions[starts] == 1).all()
     assert boosting.observation() is None
-    with pytest.raises(SettingError, match="regularisation must not be negative"):
+    with pytest.raises(SettingError, match="regularisation must be at least 0"):
         PositionBias(regularisation=-1.0)

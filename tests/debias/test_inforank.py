@@ -140,8 +140,8 @@ def test_how_it_was_trained_says_what_held_out_clicks_are_judged_by(clicks: Clic
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"eta": -1.0}, "eta must be 0 or more"),
-        ({"eta": float("nan")}, "eta must be 0 or more"),
+        ({"eta": -1.0}, "eta must be at least 0"),
+        ({"eta": float("nan")}, "eta must be at least 0"),
         ({"observation": "all"}, "observation must be one of position, anchored"),
         ({"start": 1.0}, "start must be between 0 and 1"),
         ({"observation_rate": 0.0}, "observation_rate must be above 0"),

@@ -268,8 +268,8 @@ def test_what_is_served_is_relevance_at_the_first_position(clicks: Clicks, ranke
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"eta": -1.0}, "eta must be 0 or more"),
-        ({"l2": float("nan")}, "l2 must be 0 or more"),
+        ({"eta": -1.0}, "eta must be at least 0"),
+        ({"l2": float("nan")}, "l2 must be at least 0"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"batch": 0}, "batch must be at least 1"),
     ],

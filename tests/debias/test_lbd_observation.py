@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,9 @@ def test_all_documents_start_alike(hidden: int) -> None:
         assert (len(observed.chain) == 0) is flat
 
 
-def found(penalty: float, *likelihoods: float) -> lbd._Found:
-    observed = DocumentObservation(features=1, positions=2, hidden=0, flat=True)
+def found(penalty: float, *likelihoods: float) -> Any:
     mean = sum(likelihoods) / len(likelihoods)
-    return lbd._Found(lbd.Choice(0, penalty, mean, 1), observed, np.array(likelihoods))
+    return SimpleNamespace(choice=lbd.Choice(0, penalty, mean, 1), kept=np.array(likelihoods))
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_an_observation_that_diverges_says_so(clicks: Clicks) -> None:
         ("hidden", (), "name at least one size"),
         ("hidden", (4, -1), "name at least one size"),
         ("hidden", (1.5,), "name at least one size, whole numbers"),
-        ("companion", (), "name at least one layer"),
-        ("companion", (8.0,), "name at least one layer"),
-        ("penalties", (0.0, -1.0), "be finite and not negative"),
-        ("penalties", (math.inf,), "be finite and not negative"),
+        ("companion", (), "name at least one size"),
+        ("companion", (8.0,), "name at least one size"),
+        ("penalties", (0.0, -1.0), "be at least 0"),
+        ("penalties", (math.inf,), "be at least 0"),
         ("held_out", 1.0, "be between 0 and 1"),
         ("lists", 0, "be at least 1"),
         ("epochs", 0, "be at least 1"),

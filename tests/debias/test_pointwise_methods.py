@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import get_args
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import torch
 
 from clickprism.debias.loop import pad
 from clickprism.debias.losses import log_click, start_odds
-from clickprism.debias.position_based import Form, PositionAware, RegressionEM, RegressionLearner
+from clickprism.debias.position_based import PositionAware, RegressionEM, RegressionLearner
 from clickprism.errors import SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.types import Batch, Clicks, Lists
@@ -33,7 +33,7 @@ def log_of(clicks: list[int], impressions: int) -> Clicks:
     return Clicks(lists, np.array([0, 3]), np.arange(3), places, np.array(clicks), np.array([impressions]))
 
 
-def at(form: Form, clicks: Clicks) -> tuple[RegressionLearner, Batch]:
+def at(form: Literal["likelihood", "drawn"], clicks: Clicks) -> tuple[RegressionLearner, Batch]:
     """A learner whose s(f) is the relevance above and whose theta is that above."""
     learner = RegressionEM(form=form).learner(Linear().build(1), clicks)
     with torch.no_grad():
@@ -72,15 +72,6 @@ def test_the_likelihood_by_hand() -> None:
     assert learner.loss(batch)["clicks"].item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_regression_is_to_the_enumerated_posterior() -> None:
-    learner, batch = at("regression", log_of([3, 1, 0], 4))
-    expected = 0.0
-    for c, r, theta in zip((3, 1, 0), RELEVANCE, THETA, strict=True):
-        target = c + (4 - c) * posterior(r, theta)[0]
-        expected -= target * math.log(r) + (4 - target) * math.log(1 - r)
-    assert learner.loss(batch)["relevance"].item() == pytest.approx(expected, rel=1e-5)
-
-
 def test_one_step_of_em_by_hand() -> None:
     learner, batch = at("likelihood", log_of([3, 1, 0], 4))
     sums = learner.statistics(batch)
@@ -108,7 +99,8 @@ def test_an_update_does_not_depend_on_how_often_the_batch_is_repeated_and_spares
 def test_the_forms_have_the_same_gradient_and_draws_have_it_on_average() -> None:
     """Fisher's identity; the draws within five standard errors."""
     gradients = {}
-    for form in get_args(Form):
+    forms: tuple[Literal["likelihood", "drawn"], ...] = ("likelihood", "drawn")
+    for form in forms:
         learner, batch = at(form, log_of([3, 1, 0], 4))
         several = []
         torch.manual_seed(0)
@@ -117,7 +109,6 @@ def test_the_forms_have_the_same_gradient_and_draws_have_it_on_average() -> None
             several.append(torch.autograd.grad(loss, list(learner.ranker.parameters())))
         gradients[form] = torch.stack([torch.cat([part.ravel() for part in one]) for one in several])
     exact = gradients["likelihood"][0]
-    assert torch.allclose(gradients["regression"][0], exact, rtol=1e-4)
     error = gradients["drawn"].std(0) / math.sqrt(400)
     assert ((gradients["drawn"].mean(0) - exact).abs() < 5 * error).all()
     assert (error > 0).all()

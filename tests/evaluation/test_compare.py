@@ -128,7 +128,7 @@ def test_one_query_or_none_has_no_interval() -> None:
     single = compare({"a": evaluation([0.5]), "b": evaluation([0.25])}, baseline="a")
     assert single.rows[1].verdict == ""
     assert to_plain(single)["rows"][1]["low"] is None
-    assert "n/a" in tables.as_text(single)
+    assert "n/a" in str(single)
     nothing = compare({"a": evaluation([np.nan, np.nan])})
     assert to_plain(nothing)["rows"][0]["mean"] is None
     assert not nothing.rows[0].best
@@ -136,7 +136,7 @@ def test_one_query_or_none_has_no_interval() -> None:
 
 @pytest.mark.parametrize(
     "rendered",
-    [tables.as_text, tables.as_markdown, tables.as_latex, tables.as_html],
+    [str, tables.as_markdown, tables.as_latex, tables.as_html],
     ids=["text", "markdown", "latex", "html"],
 )
 def test_every_rendering_names_what_one_must_know(rendered: Callable[[Comparison], str]) -> None:
@@ -160,7 +160,7 @@ def test_every_rendering_names_what_one_must_know(rendered: Callable[[Comparison
 
 
 def test_text_is_aligned_and_stars_the_best() -> None:
-    lines = tables.as_text(sample()).splitlines()
+    lines = str(sample()).splitlines()
     assert lines[0].split() == [
         "method",
         "nDCG(exp)@10",
@@ -241,5 +241,5 @@ def test_without_a_baseline_there_is_no_test() -> None:
     result = sample(baseline=None, measures=["ARP"])
     assert result.measures == (str(ARP),)
     assert {row.p_value for row in result.rows} == {None}
-    assert "Holm" not in tables.as_text(result)
-    assert tables.as_text(result).splitlines()[0].split()[-1] == "interval"
+    assert "Holm" not in str(result)
+    assert str(result).splitlines()[0].split()[-1] == "interval"

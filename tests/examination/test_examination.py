@@ -320,7 +320,7 @@ def test_files_come_back_and_the_newest_is_current(tmp_path: Path, model: Examin
         ({"settings": {"forest": 1}}, "settings.forest must be a known setting"),
         ({"settings": {"trees": 99}}, "another fingerprint"),
         ({"fingerprint": "0" * 32}, "another fingerprint"),
-        ({"sessions": ["2026-01-05"]}, "what it was trained on"),
+        ({"sessions": ["2026-01-05"]}, "does not describe an examination model"),
     ],
 )
 def test_tampered_json_is_refused(tmp_path: Path, model: ExaminationModel, change: dict[str, Any], text: str) -> None:

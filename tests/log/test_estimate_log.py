@@ -19,7 +19,7 @@ from clickprism.log.engines.base import Engine
 from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimate import LogEstimates, estimate_log
 from clickprism.relevance.estimates import ESTIMATES, Estimates, count_suppressed, read_estimates
-from clickprism.relevance.estimators import Affine, DoublyRobust, Estimator, Imputed
+from clickprism.relevance.estimators import Affine, DoublyRobust, Estimator
 from clickprism.relevance.pairs import PairCounts
 from clickprism.types import Float64
 from tests.log.window_logs import UNIT, Thirds, make_log, random_rows
@@ -65,7 +65,6 @@ def made(
         imputation=file,
         k=k,
         examiner=Thirds(),
-        refresh=False,
     )
     assert pq.read_schema(out).equals(ESTIMATES)
     return told, {(row["query_id"], row["document_id"]): row for row in pq.read_table(out).to_pylist()}
@@ -93,8 +92,8 @@ def test_with_an_imputation(duck: Engine, tmp_path: Path) -> None:
     estimator = DoublyRobust()
     given = np.array([IMPUTED.get(pair, np.nan) for pair in [*pairs, ("q3", "new")]])
     filled = np.where(np.isnan(given), np.nanmean(given[:-1]), given)
-    nothing = [np.zeros((1, DEPTH), sums.dtype) for sums in counts._sums]
-    whole = PairCounts(*(np.concatenate([sums, none]) for sums, none in zip(counts._sums, nothing, strict=True)))
+    nothing = [np.zeros((1, DEPTH), sums.dtype) for sums in counts.sums]
+    whole = PairCounts(*(np.concatenate([sums, none]) for sums, none in zip(counts.sums, nothing, strict=True)))
     told, rows = made(duck, tmp_path, estimator, IMPUTED)
     same(rows, [*pairs, ("q3", "new")], estimator.estimate(whole, PARAMETERS, filled))
     new = rows["q3", "new"]
@@ -164,10 +163,9 @@ def test_bad_imputations(duck: Engine, tmp_path: Path, rows: list[Any], said: st
             store,
             duck,
             tmp_path / "o.parquet",
-            estimator=Imputed(),
+            estimator=Affine(),
             parameters=PARAMETERS,
             imputation=file,
-            refresh=False,
         )
     with pytest.raises(DataError, match="clickprism relevance estimate"):
         read_estimates(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,6 +76,12 @@ def test_batches_hold_every_pair_once_within_the_budget(
         assert len(batch) == 1 or sizes[batch].max() * len(batch) <= budget
 
 
+def represented(network: CrossEncoderNetwork, queries: list[str], documents: list[str]) -> Any:
+    network.eval()
+    with torch.no_grad():
+        return network.pooled(*network.batch(network.pairs(queries, documents))[:3]).numpy()
+
+
 @pytest.mark.parametrize("pooling", ["match", "cls", "mean"])
 def test_scores_do_not_depend_on_batches_or_padding(folder: Path, pooling: str) -> None:
     network = network_of(folder, pooling=pooling)
@@ -84,7 +91,7 @@ def test_scores_do_not_depend_on_batches_or_padding(folder: Path, pooling: str) 
     alone = [network.score_pairs([query], [document])[0] for query, document in zip(QUERIES, DOCUMENTS, strict=True)]
     np.testing.assert_allclose(together, alone, atol=1e-6)
     assert ((together > 0) & (together < 1)).all()
-    states = network.represent(QUERIES, DOCUMENTS)
+    states = represented(network, QUERIES, DOCUMENTS)
     odds = states @ network.head.weight.detach().numpy()[0] + network.head.bias.item()
     odds = odds + network.pairs(QUERIES, DOCUMENTS).prior @ [0.5, -1.0, 2.0]
     np.testing.assert_allclose(probabilities(odds.astype(np.float64)), together, atol=1e-6)
@@ -97,7 +104,7 @@ def test_pooling_is_what_it_says(folder: Path) -> None:
         tokens, types, kinds = network.batch(network.pairs(QUERIES[:1], DOCUMENTS[:1]))[:3]
         types = types if pooling != "match" else torch.zeros_like(types)
         hidden = network.encoder(input_ids=tokens, attention_mask=kinds >= 0, token_type_ids=types)[0][0]
-        states[pooling] = network.represent(QUERIES[:1], DOCUMENTS[:1])[0], hidden.detach().numpy()
+        states[pooling] = represented(network, QUERIES[:1], DOCUMENTS[:1])[0], hidden.detach().numpy()
     np.testing.assert_allclose(states["cls"][0], states["cls"][1][0], atol=1e-6)
     np.testing.assert_allclose(states["mean"][0], states["mean"][1].mean(axis=0), atol=1e-6)
     hidden = states["match"][1]

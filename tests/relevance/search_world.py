@@ -6,7 +6,9 @@ binomial. So a world of half a million searches takes a moment, and what relevan
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, final
 
 import numpy as np
@@ -15,7 +17,7 @@ from clickprism.click_models.trust import TrustUser
 from clickprism.errors import SettingError
 from clickprism.relevance.click_vectors import ClickVectors
 from clickprism.relevance.pairs import FirstSlot, PairCounts
-from clickprism.types import Bool, Clicks, Float32, Float64, Int64, JudgedLists, Lists
+from clickprism.types import Bool, Clicks, Float32, Float64, Int64, JudgedLists, Lists, Text
 
 GRADES: Final = (0.45, 0.25, 0.15, 0.1, 0.05)
 DAYS: Final = 28
@@ -102,6 +104,22 @@ class SearchWorld:
     intercept: Float64
 
 
+def vectors_of_counts(
+    query_ids: Text, document_ids: Text, windows: Mapping[str, PairCounts], *, as_of: datetime | None = None
+) -> ClickVectors:
+    """Vectors of counts by window, such as {"week": ..., "month": ...}, in total and at each position."""
+    names: list[str] = []
+    columns: list[Float64] = []
+    for window, counts in windows.items():
+        for name in ("impressions", "clicked", "examination"):
+            sums = getattr(counts, name)
+            if sums is not None:
+                names += [f"{window}.{name}", *(f"{window}.{name}@{k + 1}" for k in range(counts.positions))]
+                columns += [sums.sum(axis=1, keepdims=True, dtype=np.float64), sums]
+    x = np.concatenate(columns, axis=1).astype(np.float32)
+    return ClickVectors(query_ids, document_ids, x, tuple(names), np.zeros(len(names), np.float32), as_of)
+
+
 def search_world(settings: WorldSettings) -> SearchWorld:
     """Draw a world.
 
@@ -133,7 +151,7 @@ def search_world(settings: WorldSettings) -> SearchWorld:
         judged=JudgedLists(lists, grades),
         clicks=clicks,
         windows=windows,
-        vectors=ClickVectors.of_counts(owner, document_ids, windows),
+        vectors=vectors_of_counts(owner, document_ids, windows),
         slot=_first_slot(lists, first, searches * ~evaluated, settings, rng),
         imputed=known,
         first=first,

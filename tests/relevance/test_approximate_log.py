@@ -29,7 +29,7 @@ START = datetime(2026, 3, 2)
 DAYS, QUERIES, DOCUMENTS = 6, 40, 4
 HALF = START + timedelta(days=3)
 BRIEF = ApproximateSettings(members=2, fit=DescentSettings(epochs=4))
-AS_THEY_ARE: Any = {"window_settings": WindowSettings(k=0), "refresh": False}
+AS_THEY_ARE: Any = {"window_settings": WindowSettings(k=0)}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -18,8 +17,7 @@ from clickprism.evaluation.measures import evaluate
 from clickprism.relevance.approximation import (
     Approximation,
     Certainty,
-    blend,
-    blend_loss,
+    blended_odds,
     cross_entropy,
     fit_approximation,
     published_blend,
@@ -27,13 +25,21 @@ from clickprism.relevance.approximation import (
     split,
 )
 from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings, Preset
-from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown
+from clickprism.relevance.click_vectors import VectorScale, most_shown
 from clickprism.relevance.pairs import FirstSlot, PairCounts, find_pairs
 from clickprism.types import Float64
-from tests.relevance.search_world import SearchWorld, WorldSettings, search_world
+from tests.relevance.search_world import SearchWorld, WorldSettings, search_world, vectors_of_counts
 
 PRESETS = get_args(Preset)
-LOSSES: dict[str, Callable[..., torch.Tensor]] = {"default": partial(blend_loss, mean=0.3), "published": published_loss}
+
+
+def default_loss(
+    zeta: torch.Tensor, imputed: torch.Tensor, affine: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor
+) -> torch.Tensor:
+    return cross_entropy(blended_odds(zeta, imputed, affine, mean=0.3), clicks, skips)
+
+
+LOSSES: dict[str, Callable[..., torch.Tensor]] = {"default": default_loss, "published": published_loss}
 BRIEF = ApproximateSettings(members=1, fit=DescentSettings(epochs=3))
 
 
@@ -71,7 +77,7 @@ def test_the_gradient_of_cross_entropy_is_that_of_finite_differences() -> None:
 def test_blends_agree_with_a_calculation_by_hand() -> None:
     zeta, imputed, affine = (torch.tensor([value], dtype=torch.float64) for value in (-0.5, 0.2, 0.4))
     odds = np.log(0.4 / 0.6) - 0.5 * (np.log(0.2 / 0.8) - 0.1)
-    assert blend(zeta, imputed, affine, mean=0.1).item() == pytest.approx(1 / (1 + np.exp(-odds)))
+    assert blended_odds(zeta, imputed, affine, mean=0.1).item() == pytest.approx(odds)
     assert published_blend(zeta, imputed, affine).item() == pytest.approx(0.4 - 0.5 * 0.2)
 
 
@@ -166,7 +172,7 @@ def test_a_click_inside_its_own_vector_leaks_and_one_before_does_not() -> None:
     spread = {}
     for name, more in (("before", 0), ("inside", 1)):
         month = PairCounts(shown + more, clicked + more * clicks[:, None])
-        vectors = ClickVectors.of_counts(*ids, {"month": month})
+        vectors = vectors_of_counts(*ids, {"month": month})
         fitted = fit_approximation(slot, vectors, np.full(size, 0.4), settings=ApproximateSettings(members=1))
         spread[name] = fitted.affine(vectors.x).std()
     assert spread["before"] < 0.03

@@ -13,13 +13,14 @@ from clickprism.errors import DataError
 from clickprism.log.schema import click_fields
 from clickprism.relevance.click_vectors import LARGEST, ClickVectors, VectorScale, most_shown
 from clickprism.relevance.pairs import FirstSlot, PairCounts
+from tests.relevance.search_world import vectors_of_counts
 
 IDS = np.array(["q", "q", "r"]), np.array(["a", "b", "a"])
 
 
 def some(as_of: datetime | None = None) -> ClickVectors:
     week = PairCounts(np.array([[4, 0], [0, 2], [0, 0]]), np.array([[2, 0], [0, 1], [0, 0]]))
-    return ClickVectors.of_counts(*IDS, {"week": week}, as_of=as_of)
+    return vectors_of_counts(*IDS, {"week": week}, as_of=as_of)
 
 
 def test_counts_become_fields() -> None:

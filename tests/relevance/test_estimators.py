@@ -16,7 +16,6 @@ from clickprism.relevance.estimators import (
     Affine,
     DoublyRobust,
     Estimator,
-    Imputed,
     InversePropensity,
     click_score,
     normal_quantile,
@@ -102,7 +101,7 @@ def test_contract_of_every_estimator(name: str) -> None:
     assert (whole.weight[:5] == 0).all()
     assert np.isfinite(whole.weight).all()
     assert np.isnan(whole.values[5:]).sum() == 0
-    if name in ("doubly_robust", "imputation"):
+    if name == "doubly_robust":
         assert whole.imputed_only[:5].all()
         assert np.isfinite(whole.values).all()
     empty = learned.estimate(counts.select(slice(0)), users.parameters, imputed[:0])
@@ -124,9 +123,9 @@ def test_values_are_not_limited_to_probabilities() -> None:
 
 def test_errors_say_what_is_missing() -> None:
     with pytest.raises(DataError, match="needs an imputation"):
-        Imputed().estimate(COUNTS, PARAMETERS)
+        DoublyRobust().estimate(COUNTS, PARAMETERS)
     with pytest.raises(DataError, match="imputations must be between 0 and 1"):
-        Imputed().estimate(COUNTS, PARAMETERS, np.array([0.2, np.nan]))
+        DoublyRobust().estimate(COUNTS, PARAMETERS, np.array([0.2, np.nan]))
     with pytest.raises(DataError, match="needs the examination of each impression"):
         DoublyRobust().estimate(PairCounts(COUNTS.impressions, COUNTS.clicked), PARAMETERS, IMPUTED)
     with pytest.raises(DataError, match="the counts have 2 positions, but the click parameters only 1"):

@@ -59,7 +59,7 @@ def texts(folder: Path) -> tuple[Texts, Texts]:
 def trained(folder: Path) -> TextImputation:
     slot = read_slot(folder / "clicks.tsv")
     encoder = CrossEncoder(model=str(folder / "model"), tokens=16, query_tokens=4)
-    fitted = fit_imputation(slot, *texts(folder), encoder=encoder, settings=FIT).imputation
+    fitted = fit_imputation(slot, *texts(folder), encoder=encoder, settings=FIT)[0]
     assert isinstance(fitted, TextImputation)
     return fitted
 
@@ -193,7 +193,7 @@ def test_errors_of_the_commands_say_what_is_wrong(folder: Path, tmp_path: Path, 
     for text, words in (
         ("query_id\tdocument_id\tclicks\n3\td1\t1\n", "has no column 'impressions'"),
         ("query_id\tdocument_id\tclicks\timpressions\n3\td1\t2\t1\n", "bad.tsv:2: has 2 clicks on 1 impressions"),
-        ("query_id\tdocument_id\tclicks\timpressions\n3\td1\t0.5\t1\n", "bad.tsv:2: has clicks 0.5"),
+        ("query_id\tdocument_id\tclicks\timpressions\n3\td1\t0.5\t1\n", "bad.tsv:2: has 0.5 clicks on 1 impressions"),
         ("query_id\tdocument_id\tclicks\timpressions\n\td1\t0\t1\n", "has a row without a query_id"),
     ):
         bad.write_text(text)

@@ -65,7 +65,7 @@ def test_uncertain_are_wide_intervals_and_little_evidence() -> None:
         ({"cuts": (0.5, 0.5)}, "cuts must be 1 to 4 numbers between 0 and 1, each above the one before"),
         ({"cuts": (0.1, 0.2, 0.3, 0.4, 0.5)}, "cuts must be 1 to 4 numbers"),
         ({"cuts": (1.0,)}, "cuts must be 1 to 4 numbers"),
-        ({"min_weight": -1.0}, "min_weight must be 0 or more"),
+        ({"min_weight": -1.0}, "min_weight must be at least 0"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], problem: str) -> None:
@@ -141,6 +141,8 @@ def test_a_table_has_every_pair_with_its_source_and_uncertainty(tmp_path: Path, 
     assert found.grades == {"0": 1, "1": 1, "2": 1}
     assert found.uncertain_grades == {"0": 0, "1": 1, "2": 0}
     assert found.sources == {"clicks": 2, "position": 1}
+    assert found.warning is not None
+    assert "7 of 10 pairs are not in the list" in found.warning
     assert [row[:2] for row in found.tables()[2].rows] == [
         ["seen by too few users (privacy)", "7"],
         ["without an estimate", "1"],

@@ -43,7 +43,6 @@ def test_counts_of_the_first_slot_agree_with_a_calculation_by_hand(tmp_path: Pat
     assert slot.impressions.tolist() == [2, 1]
     assert read_first_slot(store).impressions.tolist() == [3, 1]
     assert read_first_slot(store, until=NOON).clicks.tolist() == [1]
-    assert read_first_slot(store, since=NOON, randomised=False).clicks.tolist() == [2, 0]
     with pytest.raises(DataError, match="no randomised first result"):
         read_first_slot(store, since=NOON + 48 * HOUR)
     with connect(threads=1, memory="500MB") as engine:

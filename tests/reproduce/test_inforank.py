@@ -11,15 +11,14 @@ from clickprism.click_models.pbm import EYE_TRACKING
 from clickprism.data.recipes import RECIPES
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Dataset, JudgedLists
-from reproduce.common import files
+from reproduce.common import files, pool
 from reproduce.common.cli import How
 from reproduce.inforank import runs
-from reproduce.inforank.__main__ import main, parser, plan_of
-from reproduce.inforank.bias import CLUSTERS, IDS, found_items, moved
+from reproduce.inforank.__main__ import main, parser, plan_of, reproduce
+from reproduce.inforank.bias import moved
 from reproduce.inforank.config import CANDIDATES, EXPECTED, LEADING, MAX_GRADES, RANKERS, SIZES, Size, Trained, measures
 from reproduce.inforank.plan import PARTS, Plan, case, eta_of
 from reproduce.inforank.rows import AFTER, COLUMNS, DISTANCE, EXPOSED, GAP, GRADES, Results, Row, rows_of
-from reproduce.inforank.run import foresee, reproduce
 from reproduce.inforank.runs import Run
 from reproduce.inforank.worlds import World, learned_from, made_world, propensities
 
@@ -63,15 +62,6 @@ def test_the_key_is_that_of_the_settings_alone() -> None:
     assert replace(run, world=replace(WORLD, share=0.5)).log == run.log
 
 
-def test_runs_of_letor_with_items_by_id_are_made_anew_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    worlds = [replace(WORLD, data=data, bias=bias) for data in MAX_GRADES for bias in (1.0, 2.0)]
-    now = [Run(world, MLP, "click").key for world in worlds]
-    monkeypatch.setattr(runs, "CLUSTERED", runs.VERSION)
-    before = [Run(world, MLP, "click").key for world in worlds]
-    anew = [(world.data, world.bias) for world, one, other in zip(worlds, now, before, strict=True) if one != other]
-    assert sorted(anew) == [("mq2007", 1.0), ("mq2008", 1.0)]
-
-
 def test_items_are_the_articles_of_adressa_and_clusters_elsewhere() -> None:
     """MQ2008 has document ids, but of 4 % of its test documents alone does the training part know the id."""
     dataset, log = made_world(WORLD, None)
@@ -82,8 +72,6 @@ def test_items_are_the_articles_of_adressa_and_clusters_elsewhere() -> None:
         parts[name] = JudgedLists(replace(judged.lists, document_ids=ids), judged.grades)
     named = Dataset("named", **parts)
     letor, news = (replace(WORLD, data=data) for data in ("mq2008", "adressa"))
-    assert found_items(letor, None, named).name == CLUSTERS
-    assert found_items(news, None, named).name == IDS
     scores = dataset.test.lists.features[:, 0].astype(np.float64)
     by_cluster, by_id, plain = (
         moved(world, None, dataset=data, log=log, scores=scores)
@@ -307,7 +295,7 @@ def test_options_select_parts_and_wrong_ones_are_refused(capsys: pytest.CaptureF
 
 
 def test_quick_is_foreseen_to_be_quick(tmp_path: Path) -> None:
-    assert foresee(Plan("embedded", SIZES["quick"]), tmp_path, 2) < 600
+    assert pool.foresee(Plan("embedded", SIZES["quick"]).runs(), tmp_path, 2) < 600
     assert set(MAX_GRADES) == {"embedded", "yahoo", "mq2007", "mq2008", "adressa"}
 
 

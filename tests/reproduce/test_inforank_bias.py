@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from clickprism.data.items import items_across
 from clickprism.types import Clicks, Dataset, JudgedLists, Lists
-from reproduce.inforank.bias import IDS, bias_basis, find_items
+from reproduce.inforank.bias import bias_curves
+from reproduce.inforank.curves import Curve
 
 
 def judged(ids: tuple[str, ...] | None, grades: tuple[int, ...]) -> JudgedLists:
@@ -33,30 +37,28 @@ def log(data: Dataset) -> Clicks:
 INITIAL = np.array([3.0, 2.0, 1.0])
 
 
+def curves(data: Dataset, scores: Any) -> dict[str, Curve]:
+    trained, tested = items_across([data.train.lists, data.test.lists], by="ids")
+    about: dict[str, Any] = {"dataset": data, "clicks": log(data), "initial": INITIAL, "length": 2, "top": None}
+    return bias_curves(scores, items=(trained, tested), **about)
+
+
 def test_a_ranking_by_hand() -> None:
     data = dataset()
-    items = find_items(data.train.lists, data.test.lists, "ids")
-    bias = bias_basis(data, log(data), INITIAL, length=2, items=items).bias(np.array([1.0, 2.0, 3.0]))
-    assert (bias.items, bias.note) == (IDS, "")
-    moved, own = bias.curves, bias.labels_own
+    moved, own = curves(data, np.array([1.0, 2.0, 3.0])), curves(data, data.test.grades)
     # of the two that users are shown, c and a, the ranking puts a first; the labels leave them
-    assert (moved.position.at.tolist(), moved.position.value.tolist()) == ([1, 2], [2, 1])
-    assert own.position.value.tolist() == [1, 2]
+    assert (moved["position"].at.tolist(), moved["position"].value.tolist()) == ([1, 2], [2, 1])
+    assert own["position"].value.tolist() == [1, 2]
     # c was shown 4 times, a 6 times
-    assert moved.frequency is not None
-    assert (moved.frequency.at.tolist(), moved.frequency.value.tolist()) == ([4 / 6, 1], [2, 1])
+    assert (moved["frequency"].at.tolist(), moved["frequency"].value.tolist()) == ([4 / 6, 1], [2, 1])
     # clicks: new 0, a 1, c 3; the ranking is new, a, c and the labels' own new, c, a
     worth = 1 / np.log2([2, 3, 4])
-    assert moved.exposure is not None
-    assert moved.exposure.at == pytest.approx([0, 1 / 3, 1])
-    assert moved.exposure.value == pytest.approx(worth / worth.sum())
+    assert moved["popularity"].at == pytest.approx([0, 1 / 3, 1])
+    assert moved["popularity"].value == pytest.approx(worth / worth.sum())
     away = (worth[1] - worth[2]) / worth.sum()
-    assert moved.distances(own) == pytest.approx({"position": 1, "frequency": 1, "exposure": away})
+    distances = {name: curve.distance(own[name]) for name, curve in moved.items()}
+    assert distances == pytest.approx({"position": 1, "frequency": 1, "popularity": away})
 
 
 def test_popularity_is_not_measured_if_the_log_shows_no_item_of_the_test_part() -> None:
-    data = dataset(("x", "y", "z"))
-    items = find_items(data.train.lists, data.test.lists, "ids")
-    bias = bias_basis(data, log(data), INITIAL, length=2, items=items).bias(INITIAL)
-    assert (bias.curves.frequency, bias.curves.exposure, bias.items) == (None, None, "")
-    assert bias.note.startswith("Popularity was not measured: the log shows no item of the test part")
+    assert set(curves(dataset(("x", "y", "z")), INITIAL)) == {"position"}

@@ -43,7 +43,7 @@ def test_by_position_counts_impressions() -> None:
     curve = by_position(shown, scores)
     assert curve.at.tolist() == [1, 2, 3]
     assert curve.value.tolist() == [(3 * 3 + 1) / 4, (3 * 1 + 2) / 4, 2]
-    assert curve.documents.tolist() == [4, 4, 3]
+    assert curve.weight.tolist() == [4, 4, 3]
 
 
 def test_by_position_uses_the_positions_of_the_log() -> None:
@@ -91,7 +91,7 @@ def test_by_frequency_by_hand() -> None:
     shown = log_of(lists, np.array([1, 1]))
     items, frequency = np.array([0, 1, 0, 2]), np.array([10.0, 1.0, 4.0])
     curve = by_frequency(shown, np.array([0.0, 1.0, 5.0, 1.0]), items, frequency, bins=2)
-    assert curve.documents.tolist() == [2, 2]
+    assert curve.weight.tolist() == [2, 2]
     np.testing.assert_allclose(curve.at, [(0.1 + 0.4) / 2, 1.0])
     np.testing.assert_allclose(curve.value, [(1 + 2) / 2, (2 + 1) / 2])
     whole = by_frequency(shown, np.zeros(4), items, frequency, bins=1)
@@ -108,7 +108,7 @@ def test_exposure_shares_by_hand() -> None:
     items, popularity = np.array([0, 1, 2, 0, 1, 3]), np.array([8.0, 0.0, 2.0, 6.0, 99.0])  # item 4 is not here
     scores = np.array([3.0, 2.0, 1.0, 1.0, 1.0, 0.0])
     shares = exposure_shares(shown, scores, items, popularity, groups=2, top=1)
-    assert shares.items.tolist() == [0.5, 0.5]  # items 1 and 2; 3 and 0
+    assert shares.weight.tolist() == [0.5, 0.5]  # items 1 and 2; 3 and 0
     np.testing.assert_allclose(shares.value, [(0 + 3 * 0.5) / 4, (1 + 3 * 0.5) / 4])
     np.testing.assert_allclose(shares.at, np.array([1, 7]) / 99)
     smooth = exposure_shares(shown, scores, items, popularity, groups=2, top=None)
@@ -147,11 +147,11 @@ def test_values_are_plain_json() -> None:
     shown = log_of(lists_of(2), np.array([1]))
     items, often = np.array([0, 1]), np.array([1.0, 2.0])
     plain = to_plain(by_position(shown, np.array([1.0, 2.0])))
-    assert plain == {"axis": "position", "at": [1, 2], "value": [2, 1], "documents": [1, 1]}
+    assert plain == {"axis": "position", "at": [1, 2], "value": [2, 1], "weight": [1, 1]}
     shares = to_plain(exposure_shares(shown, np.array([1.0, 2.0]), items, often, groups=2, top=1))
     assert shares == {
         "axis": "popularity",
         "at": [0.5, 1],
         "value": [0, 1],
-        "items": [0.5, 0.5],
+        "weight": [0.5, 0.5],
     }

@@ -13,14 +13,12 @@ from reproduce.common.results import mark_of
 from reproduce.common.training import RULES
 from reproduce.lbd import __main__ as entry
 from reproduce.lbd import runs
-from reproduce.lbd.__main__ import main, parser, plan_of
+from reproduce.lbd.__main__ import all_runs, main, parser, plan_of, reproduce
 from reproduce.lbd.config import CANDIDATES, EXPECTED, LEADING, MEASURES, SIZES, TABLE, Size
-from reproduce.lbd.plan import PARTS, Plan
+from reproduce.lbd.plan import PARTS, Plan, Trial
 from reproduce.lbd.report import figure
 from reproduce.lbd.rows import Results, Row, rows_of
-from reproduce.lbd.run import foresee, reproduce
 from reproduce.lbd.runs import Run, World
-from reproduce.lbd.tune import clock_of, left_to_try, study_of, tune_all
 
 TINY = Size(
     queries=(60, 20, 30),
@@ -35,9 +33,12 @@ TINY = Size(
     maps=(0.1,),
     map_seeds=1,
     map_rankers=("linear",),
-    trials=3,
     tuning_seeds=1,
 )
+TRIALS = {  # that choose 1 and .5
+    ("linear", coupling): tuple(Trial(each, sum(each), sum(each)) for each in ((0.0, 0.5), (1.0, 0.0), (1.0, 0.5)))
+    for coupling in (0.1, 0.3)
+}
 WORLD = World("embedded", 1, (60, 20, 30), 40, 0.3, 0)
 
 
@@ -64,7 +65,7 @@ def test_the_key_is_that_of_the_settings_alone() -> None:
 
 
 def test_what_is_the_same_run_is_shared() -> None:
-    made = Plan("embedded", TINY, tuned={("linear", 0.3): (1.0, 0.5)})
+    made = Plan("embedded", TINY, trials=TRIALS)
     assert made.of("labels", "linear", 0.3) == made.of("labels", "linear", 0.0)
     cells = {run.key for setting in made.grid("linear") for run in made.cell("linear", 0.3, setting, seeds=1)}
     for label, settings in {
@@ -186,9 +187,9 @@ def _made_up(gains: dict[str, float], out: Path, made: Plan) -> None:
 
 def test_rows_agree_with_a_calculation_by_hand(tmp_path: Path) -> None:
     size = replace(TINY, others=2)
-    made = Plan("embedded", size, parts=("table 1",), tuned={("linear", 0.1): (1.0, 0.5)})
+    made = Plan("embedded", size, parts=("table 1",), trials=TRIALS)
     _made_up({"dla": 0.02, "lbd_paper": 0.05, "labels": 0.2}, tmp_path, made)
-    rows = {(row.table, row.method): row for row in rows_of(Results(made, tmp_path, {}))}
+    rows = {(row.table, row.method): row for row in rows_of(Results(made, tmp_path))}
     dla, ours, labels = (rows["table 1", label] for label in ("dla", "lbd_paper", "labels"))
     assert dla.mean == pytest.approx(0.525)
     assert (dla.seeds, dla.mark) == (2, "best baseline")
@@ -201,7 +202,7 @@ def test_rows_agree_with_a_calculation_by_hand(tmp_path: Path) -> None:
     assert gain.se == pytest.approx(0, abs=1e-9)
     assert gain.mark == "++"
     assert (gain.plain()["low"], gain.plain()["high"]) == (pytest.approx(0.03), pytest.approx(0.03))
-    fewer = Results(replace(made, size=replace(size, others=1)), tmp_path, {})
+    fewer = Results(replace(made, size=replace(size, others=1)), tmp_path)
     one = {(row.table, row.method): row for row in rows_of(fewer)}
     assert (one["table 1", "dla"].seeds, one["claims", "lbd_paper - dla"].seeds) == (1, 2)  # tables: draws all have
     assert rows["plateau", "dla"].mean == 0.0
@@ -210,7 +211,7 @@ def test_rows_agree_with_a_calculation_by_hand(tmp_path: Path) -> None:
 
 def test_a_claim_is_judged_over_draws(tmp_path: Path) -> None:
     """A gain of .03 and .01 over thirty queries each: certain by queries, nothing by two draws."""
-    made = Plan("embedded", replace(TINY, others=2), parts=("table 1",), tuned={("linear", 0.1): (1.0, 0.5)})
+    made = Plan("embedded", replace(TINY, others=2), parts=("table 1",), trials=TRIALS)
     _made_up({"lbd_paper": 0.01}, tmp_path, made)
     better = files.path_of(made.of("lbd_paper", "linear", 0.1)[0], tmp_path)
     result = json.loads(better.read_text())
@@ -219,7 +220,7 @@ def test_a_claim_is_judged_over_draws(tmp_path: Path) -> None:
         rows = result["queries"][rule]
         result["queries"][rule] = {name: [None, *(one + 0.02 for one in row[1:])] for name, row in rows.items()}
     better.write_text(json.dumps(result))
-    claims = {row.method: row for row in rows_of(Results(made, tmp_path, {})) if row.table == "claims"}
+    claims = {row.method: row for row in rows_of(Results(made, tmp_path)) if row.table == "claims"}
     gain = claims["lbd_paper - dla"]
     assert gain.mean == pytest.approx(0.02)
     assert gain.se == pytest.approx(0.01)
@@ -230,7 +231,7 @@ def test_a_claim_is_judged_over_draws(tmp_path: Path) -> None:
     assert gain.p_queries < 1e-4
     assert gain.mark == ""
     assert figure(gain) == "+0.0200 ± 0.0100 (-0.107 to +0.147)"
-    alone = Results(replace(made, size=replace(made.size, seeds=(0,))), tmp_path, {})
+    alone = Results(replace(made, size=replace(made.size, seeds=(0,))), tmp_path)
     one = next(row for row in rows_of(alone) if row.method == "lbd_paper - dla")
     assert (one.interval, one.p_value, one.mark) == (None, None, "")
     assert one.plain()["low"] is None
@@ -324,10 +325,10 @@ def test_options_select_parts_and_wrong_ones_are_refused(capsys: pytest.CaptureF
     assert not (tmp_path / "none").exists()
 
 
-def test_a_folder_that_is_none_is_said_before_anything_is_tuned(
+def test_a_folder_that_is_none_is_said_before_anything_is_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """One that is not there, one that is a file, and one that lacks the data; no study is begun."""
+    """One that is not there, one that is a file, and one that lacks the data; no run is begun."""
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     words = {
@@ -340,7 +341,7 @@ def test_a_folder_that_is_none_is_said_before_anything_is_tuned(
         arguments = ["--quick", "--data", "mq2008", "--folder", str(tmp_path / name), "--out", str(out)]
         assert main(arguments) == DataError.exit_code
         assert word in capsys.readouterr().err
-        assert not (out / "studies").exists()
+        assert not (out / "runs").exists()
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, DataError("is broken")], ids=["ctrl-c", "error"])
@@ -350,7 +351,7 @@ def test_tuning_that_breaks_off_is_quiet_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In this process, in the second of three trials: what was done stands, the rest follows by the same command."""
+    """In this process, in the second of four cells: what was done stands, the rest follows by the same command."""
     made: list[Run] = []
     plan = Plan("embedded", TINY, parts=("table 3",))
 
@@ -359,7 +360,7 @@ def test_tuning_that_breaks_off_is_quiet_and_goes_on(
             raise failure
         made.append(run)
         drop = run.settings["drop"]
-        return {"run": {}, "seconds": 1.0, "cpu_seconds": 1.0, "likelihood": -1 - drop, "validation": {"clicks": drop}}
+        return {"run": {}, "seconds": 50.0, "cpu_seconds": 1.0, "likelihood": -1 - drop, "validation": {"clicks": drop}}
 
     monkeypatch.setattr(runs, "make", make)
     monkeypatch.setattr(entry, "plan_of", lambda _: plan)
@@ -369,47 +370,23 @@ def test_tuning_that_breaks_off_is_quiet_and_goes_on(
     assert code == (INTERRUPTED if failure is KeyboardInterrupt else DataError.exit_code)
     assert ("the same command goes on from here" in printed) is (failure is KeyboardInterrupt)
     assert "Traceback" not in printed
-    assert "Trial" not in printed
     assert len(made) == 1
+    assert pool.foresee(all_runs(plan), tmp_path, 1) == pytest.approx(3 * 50 + pool.LOG_SECONDS)
     resumed = True
-    (tuning,) = tune_all(plan, out=tmp_path, jobs=1).values()
-    assert len({run.key for run in made}) == len(made) == len(tuning.trials) == 3
-    assert tuning.by_validation.setting[1] == 0.5
-
-
-def test_there_is_one_estimate_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of tuning is part of that in all, before, half-way and after; the rest is that of the other runs."""
-
-    def make(run: Run, _: Path | None) -> dict[str, Any]:
-        clicks = {"clicks": run.settings["drop"]}
-        return {"run": {}, "seconds": 50.0, "cpu_seconds": 50.0, "likelihood": -1.0, "validation": clicks}
-
-    monkeypatch.setattr(runs, "make", make)
-    plan = Plan("embedded", TINY)
-
-    def seconds() -> tuple[float, float, float]:
-        tuning = [run for study in plan.tuning for run in left_to_try(plan, study, tmp_path)]
-        others = [run for run in plan.runs() if not files.done(run, tmp_path) and run not in tuning]
-        clock = clock_of(plan, tmp_path)
-        return tuple(clock.total(each, 1) for each in (tuning, others, [*tuning, *others]))  # type: ignore[return-value]
-
-    first = seconds()
-    assert first[2] == foresee(plan, tmp_path, 1)
-    assert first[0] < first[2] <= first[0] + first[1]
-    ((study, _),) = [(study, 0) for study in plan.tuning]
-    study_of(plan, study, 1, tmp_path)
-    half = seconds()
-    assert half[2] == foresee(plan, tmp_path, 1)
-    assert half[0] == pytest.approx(2 * 50 + pool.LOG_SECONDS)  # two of three trials, of a run that took 50 s
-    (tuning,) = tune_all(plan, out=tmp_path, jobs=1).values()
-    plan = replace(plan, tuned={study: tuning.by_validation.setting})
-    assert seconds()[0] == 0
-    assert seconds()[2] == foresee(plan, tmp_path, 1)
+    pool.perform_all(plan.tuning(), out=tmp_path, folder=None, jobs=1, what="tuning")
+    assert len({run.key for run in made}) == len(made) == 4
+    tuned = plan.tuned(tmp_path)
+    chosen = {kind: tuned.chosen(kind, "linear", 0.1) for kind in ("both", "penalty", "drop")}
+    assert [each.setting for each in chosen.values() if each] == [(1.0, 0.5), (1.0, 0.0), (0.0, 0.5)]
+    by_clicks = tuned.chosen("both", "linear", 0.1, by="likelihood")
+    assert by_clicks is not None
+    assert by_clicks.setting == (1.0, 0.5)  # the only one with both above 0
+    assert pool.foresee(all_runs(plan), tmp_path, 1) == 0
 
 
 def test_the_settings_of_table_3_need_no_tuning() -> None:
     made = plan_of(parser().parse_args(["--published", "--methods", "click,lbd_paper,lbd-ber", "--figures", "3"]))
-    assert made.tuning == []
+    assert made.tuning() == []
     assert made.labels == ["click", "lbd-ber", "lbd_paper"]
     by_coupling = {coupling: made.of("lbd_paper", "mlp", coupling)[0].settings for coupling in made.size.couplings}
     assert by_coupling[0.1] == {"penalty": 100.0, "drop": 0.1}
@@ -434,4 +411,4 @@ def test_the_published_networks_and_optimisers_run(ranker: str) -> None:
 
 
 def test_quick_is_foreseen_to_be_quick(tmp_path: Path) -> None:
-    assert foresee(Plan("embedded", SIZES["quick"]), tmp_path, 2) < 600
+    assert pool.foresee(all_runs(Plan("embedded", SIZES["quick"])), tmp_path, 2) < 600

@@ -22,7 +22,7 @@ from clickprism.model import Model
 from clickprism.rankers.linear import Linear, LinearNetwork
 from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.bundle.bundle import Scope
-from clickprism.serve.http.app import Service, create_app
+from clickprism.serve.http.app import Service
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings
 from clickprism.serve.store.base import StoreInfo
 from clickprism.serve.store.publish import builder
@@ -109,7 +109,7 @@ async def started(
 ) -> AsyncIterator[Service]:
     """A service in this process, warm."""
     settings = replace(settings, warm_wait=LIMIT)
-    service = create_app(source, settings, token=token, request_lines=request_lines)
+    service = Service(source, settings, token=token, request_lines=request_lines)
     await service.start()
     try:
         yield service

@@ -19,7 +19,6 @@ from clickprism.serve.http import events
 from clickprism.serve.http.events import (
     POINTS,
     EventSink,
-    Inbox,
 )
 from clickprism.serve.http.problems import Problem
 from tests.log.raw_logs import BROKEN, broken, impression, stored
@@ -72,7 +71,7 @@ def test_every_batch_counts_once(tmp_path: Path) -> None:
 def test_a_batch_goes_only_after_the_commit_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that is not on disk would be lost in a power cut: until `ingest` returns, which syncs, both are kept."""
     log, seen = tmp_path / "log", []
-    real_keep = Inbox.keep
+    real_keep = EventSink._keep
 
     def watched(paths: Any, *arguments: Any, **options: Any) -> Any:
         seen.append(("before", [path.exists() for path in paths]))
@@ -80,13 +79,13 @@ def test_a_batch_goes_only_after_the_commit_of_the_log(tmp_path: Path, monkeypat
         seen.append(("committed", [path.exists() for path in paths]))
         return account
 
-    def kept(inbox: Inbox, path: Path) -> None:
+    def kept(sink: EventSink, path: Path) -> None:
         seen.append(("removed", [path.exists()]))
-        real_keep(inbox, path)
+        real_keep(sink, path)
         seen.append(("gone", [path.exists()]))
 
     monkeypatch.setattr(events, "ingest", watched)
-    monkeypatch.setattr(Inbox, "keep", kept)
+    monkeypatch.setattr(EventSink, "_keep", kept)
     sink = EventSink(log, **QUICK)
     sink.accept(FIRST, key="first")
     sink.close()
@@ -114,12 +113,12 @@ def test_a_conflict_that_is_seen_late_leaves_nothing_to_ingest(tmp_path: Path, m
     sink = EventSink(log, **QUICK)
     sink.accept(lines(impression(1)), key="k")
     assert sink.flush(LIMIT)
-    real, asked = Inbox._known, iter([True])
+    real, asked = EventSink._known, iter([True])
 
-    def late(inbox: Inbox, path: Path, packed: bytes) -> bool:
-        return False if next(asked, False) else real(inbox, path, packed)
+    def late(sink: EventSink, path: Path, packed: bytes) -> bool:
+        return False if next(asked, False) else real(sink, path, packed)
 
-    monkeypatch.setattr(Inbox, "_known", late)
+    monkeypatch.setattr(EventSink, "_known", late)
     with pytest.raises(Problem):
         sink.accept(lines(impression(2)), key="k")
     sink.close()

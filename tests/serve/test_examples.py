@@ -50,16 +50,16 @@ def test_without_observation_every_place_is_seen_alike() -> None:
     ("change", "words"),
     [
         ({"version": 2}, "is of version 2"),
-        ({"queries": [{"id": 3, "documents": []}]}, "is no file of examples"),
+        ({"queries": [{"id": 3, "documents": []}]}, "is not a file of examples"),
         ({"queries": [{"id": "q", "documents": [], "code": "x"}]}, "unknown field"),
-        ({"observation": [-1.0]}, "is no file of examples"),
+        ({"observation": [-1.0]}, "is not a file of examples"),
     ],
 )
 def test_files_that_are_refused(change: dict[str, object], words: str) -> None:
     content = {"version": VERSION, "queries": [], **change}
     with pytest.raises(DataError, match=words):
         read_examples(json.dumps(content).encode())
-    with pytest.raises(DataError, match="is no file of examples"):
+    with pytest.raises(DataError, match="is not a file of examples"):
         read_examples(b"\x80\x04]")
 
 
@@ -72,12 +72,12 @@ def test_ranks_and_moves() -> None:
     assert [row.id for row in view.debiased] == ["c", "b", "a"]
     assert view.notices[0] == (
         "c moves up from position 3 to 1. It was clicked in 2 of 10 impressions, "
-        "at positions observed 50 % as often as position 1: relevance 40.0 %."
+        "at positions observed 50% as often as position 1: relevance 40.0%."
     )
     assert "It was not clicked in 10 impressions" in view.notices[1]
     live = view_of(Example("q", documents), {"a": (1000, 400)})
-    assert (live.rows[0].click_rate.text, live.rows[0].impressions.text) == ("40.0 %", "1,000")
-    assert view_of(Example("q", [])).notices == ("The log has no document of this query.",)
+    assert (live.rows[0].click_rate.text, live.rows[0].impressions.text) == ("40.0%", "1,000")
+    assert view_of(Example("q", [])).notices == ["The log has no document of this query."]
 
 
 def test_queries_are_found_by_text_id_or_beginning() -> None:

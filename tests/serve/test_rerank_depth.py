@@ -408,5 +408,5 @@ def test_the_command_takes_the_depth_and_says_it(bundles: dict[int | None, Path]
         until_ready(shown["address"])
         answer = fetch(f"{shown['address']}/v1/rank", shop()).json
         assert (ids(answer), answer["reranked"]) == ("bcade", 3)
-    with pytest.raises(SettingError, match="rerank_depth must be 0 or more, got -1"):
+    with pytest.raises(SettingError, match="rerank_depth must be at least 0, got -1"):
         ServeSettings(rerank_depth=-1)

@@ -17,6 +17,8 @@ from clickprism.rankers.mlp import MLP
 from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.http.app import Service
 from clickprism.serve.http.server import check
+from clickprism.serve.scoring.features import FeatureScorer
+from clickprism.serve.scoring.scorer import Candidates, Scored
 from clickprism.serve.settings import ServeSettings
 from clickprism.types import Lists
 from tests.log.raw_logs import impression, stored
@@ -309,6 +311,38 @@ def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
 
     run(bundle, ServeSettings(log=tmp_path / "log"), work)
     assert len(stored(tmp_path / "log")) == 1
+
+
+def test_scores_of_stored_rows_are_computed_once(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = publish(tmp_path / "store", ROWS)
+    computed: list[int] = []
+    score = FeatureScorer.score
+
+    def counted(scorer: FeatureScorer, candidates: Candidates, *, explain: bool = False) -> Scored:
+        computed.append(len(candidates))
+        return score(scorer, candidates, explain=explain)
+
+    async def work(service: Service) -> None:
+        async def ranked(documents: list[Any], **more: Any) -> list[tuple[str, float]]:
+            body = {"query_id": "q", "documents": documents, **more}
+            items = (await ask(service, "POST", "/v1/rank", body)).json["items"]
+            return [(each["id"], each["score"]) for each in items]
+
+        monkeypatch.setattr(FeatureScorer, "score", counted)
+        assert await ranked(["a", "b", "c"]) == [("b", 3.0), ("c", 2.0), ("a", 1.0)]
+        assert await ranked(["c", "a"]) == [("c", 2.0), ("a", 1.0)]
+        assert computed == [3]
+        assert await ranked(["a", {"id": "b", "features": {"age": 1}}]) == [("b", 13.0), ("a", 1.0)]
+        assert await ranked(["a", "b"], explain=True) == [("b", 3.0), ("a", 1.0)]
+        assert computed == [3, 2, 2]
+        publish(place, {"q": {"a": [9.0, 0, 0], "b": [3.0, 0, 0]}}, version="v2")
+
+        async def followed() -> bool:
+            return await ranked(["a", "b"]) == [("a", 9.0), ("b", 3.0)]
+
+        await until_async(followed)
+
+    run(bundle, ServeSettings(store=str(place)), work)
 
 
 def test_features_may_come_by_name(bundle: Path, store: str) -> None:

@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -18,7 +19,7 @@ import pytest
 
 from clickprism.serve.bundle.deployment import Deployment
 from clickprism.serve.http.protocol import FILES
-from tests.serve.service_kit import TOKEN, fetch, linear_bundle, serving, until_ready
+from tests.serve.service_kit import TOKEN, fetch, linear_bundle, publish, serving, until_ready
 from tests.waiting import LIMIT, until
 
 BODY = {"documents": [{"id": "a", "features": [1, 0, 0]}, {"id": "b", "features": [2, 0, 0]}]}
@@ -181,3 +182,21 @@ def test_requests_under_way_end_when_the_service_is_asked_to_stop(alone: tuple[s
         busy.sendall(body)
         assert busy.recv(65536).startswith(b"HTTP/1.1 200 OK")
     assert process.wait(LIMIT) == 0
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["features in the request", "features in the store"])
+def test_schemathesis_finds_no_failure(tmp_path: Path, stored: bool) -> None:
+    """What the OpenAPI document forbids is refused, and every answer is as it says."""
+    bundle = linear_bundle(tmp_path / "bundle", [1.0, 2.0, 3.0])
+    options = ["--timeout", str(LIMIT)]
+    if stored:
+        store = publish(tmp_path / "store", {"0": {"0": [1.0, 2.0, 3.0]}})
+        options += ["--store", str(store), "--shadow", str(bundle), "--rerank-depth", "1"]
+    with serving(bundle, *options) as (address, _):
+        until_ready(address)
+        words = ["run", f"{address}/openapi.json", "--header", f"Authorization: Bearer {TOKEN}", "--seed", "1"]
+        words += ["--request-timeout", str(LIMIT), "--exclude-checks", "positive_data_acceptance"]
+        words += ["--max-examples", "25", "--phases", "examples,coverage,fuzzing", "--generation-database", "none"]
+        program = [str(Path(sys.executable).with_name("schemathesis")), *words]
+        done = subprocess.run(program, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -239,7 +239,7 @@ def test_rows_contain_features_if_asked_for(tmp_path: Path, schema: str) -> None
         json.loads(line) for line in lines_of(write_raw_log(tmp_path, settings), "events-*" if schema == "ubi" else "*")
     ]
     rows = [event if schema == "clickprism" else event["event_attributes"] for event in events]
-    lists = SearchEngine(settings).judged.lists
+    lists = SearchEngine(settings).catalogue.judged.lists
     known = {tuple(row) for row in np.round(lists.features.astype(np.float64), 3).tolist()}
     found = {tuple(row["features"].values()) for row in rows if row.get("features")}
     assert len(found) > 100

@@ -10,14 +10,14 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from clickprism.debias.base import Learner
+from clickprism.debias.base import Learner, Method
 from clickprism.debias.click import Click
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
@@ -72,10 +72,8 @@ class Counting(Learner):
 
 
 @dataclass(frozen=True)
-class CountingMethod:
-    name: ClassVar[str] = "counting"
-    learns_observation: ClassVar[bool] = False
-    needs_patterns: ClassVar[bool] = False
+class CountingMethod(Method):
+    name = "counting"
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> Learner:
         return Counting(ranker, clicks.max_position)

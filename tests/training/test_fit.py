@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from clickprism.debias.base import Method
 from clickprism.debias.click import Click, ClickLearner
 from clickprism.debias.dla import DualLearning
 from clickprism.debias.ipw import InversePropensity
@@ -167,12 +168,11 @@ def test_ctrl_c_keeps_the_best_so_far(clicks: Clicks) -> None:
 
 
 @dataclass(frozen=True)
-class Interrupted:
+class Interrupted(Method):
     """A method in whose fourth epoch Ctrl-C comes."""
 
-    name: ClassVar[str] = "interrupted"
-    learns_observation: ClassVar[bool] = True
-    needs_patterns: ClassVar[bool] = False
+    name = "interrupted"
+    learns_observation = True
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:
         learner, steps = ClickLearner(ranker), 0
@@ -278,12 +278,10 @@ def test_a_broken_checkpoint_is_refused(clicks: Clicks, tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Exploding:
+class Exploding(Method):
     """A method whose loss goes wrong at the fifth step."""
 
-    name: ClassVar[str] = "exploding"
-    learns_observation: ClassVar[bool] = False
-    needs_patterns: ClassVar[bool] = False
+    name = "exploding"
     factor: float = 1.0
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickLearner:

@@ -34,34 +34,22 @@ class Parts:
     """An estimate and what it consists of.
 
     *Affected clicks* are the clicks per session of the log at each position where the new ranking has a document.
-
-    Attributes:
-        per_query: Clicks of a session of each query; the mean over sessions is the estimate, [queries].
-        per_list: How much each session of a ranked list changes the estimate of its query, [ranked lists].
-        model_variance: Variance of the estimate by the clicks that the model is based on, given the queries.
-        curve_variance: Variance of the estimate by the uncertainty of the curve.
-        below: How much lower the value may be because of what was never shown.
-        above: How much higher.
-        missing: Share of the affected clicks on what was never shown, or was clipped.
-        modelled: Share of the affected clicks that the model predicts.
-        unlinked: Share of the affected clicks that the model predicts by comparing positions that no document links.
-        clipped: Share of the affected clicks whose weight was clipped.
-        effective: Effective number of sessions, (sum of weights)^2 / sum of squared weights.
-        misfit: By what share of the value the model would be too low, judged by documents that the log moved as the
-            new ranking does, and the standard error.
     """
 
-    per_query: Float64
-    per_list: Float64
-    model_variance: float
-    curve_variance: float
-    below: float
-    above: float
-    missing: float
-    modelled: float
+    per_query: Float64  # Clicks of a session of each query; the mean over sessions is the estimate, [queries]
+    per_list: Float64  # How much each session of a ranked list changes the estimate of its query, [ranked lists]
+    model_variance: float  # Variance of the estimate by the clicks that the model is based on, given the queries
+    curve_variance: float  # Variance of the estimate by the uncertainty of the curve
+    below: float  # How much lower the value may be because of what was never shown
+    above: float  # How much higher
+    missing: float  # Share of the affected clicks on what was never shown, or was clipped
+    modelled: float  # Share of the affected clicks that the model predicts
+    # Share of the affected clicks that the model predicts by comparing positions that no document links
     unlinked: float
-    clipped: float
-    effective: float
+    clipped: float  # Share of the affected clicks whose weight was clipped
+    effective: float  # Effective number of sessions, (sum of weights)^2 / sum of squared weights
+    # By what share of the value the model would be too low, judged by documents that the log moved as the new ranking
+    # does, and the standard error
     misfit: tuple[float, float]
 
 
@@ -79,13 +67,13 @@ def weighted(
 
     Args:
         placed: The new ranking and the log.
-        predictions: Of the model. They replace what was not shown, or say how far off another replacement may be.
-        checks: Of the model and of days.
+        predictions: They replace what was not shown, or say how far off another replacement may be.
+        checks: Corrections of the model and of days.
         match: What must be as in the new ranking: the whole list (IPS), the top down to the position (reward
             interaction, cascade doubly robust), or the document at the position (item-position).
         fill: What replaces what was not shown: "nothing", as in plain IPS, the "mean" of what was shown at the position
             (self-normalised), or the "model" (doubly robust).
-        discount: What a click at each position counts, [positions].
+        discount: Value of a click at each position, [positions].
         clip: Largest weight.
     """
     matched = placed.matched(match)
@@ -107,10 +95,8 @@ def weighted(
         known = np.where(predictions.known, checks.doubt * rates, 0.0)
         below = slack + float((left * np.where(predictions.known, np.minimum(known, rates), low)).sum())
         above = slack + float((left * np.where(predictions.known, known, high)).sum())
-        variance, curve = (
-            _model_variance(placed, predictions, rates, left),
-            predictions.curve_variance(placed.rows, left),
-        )
+        variance = _model_variance(placed, predictions, rates, left)
+        curve = predictions.curve_variance(placed.rows, left)
     else:
         low, high = _bounds(predictions, mean)
         below = float((left * low).sum()) if fill == "mean" else 0.0
@@ -203,8 +189,7 @@ def _misfit(placed: Placed, predictions: Predictions, checks: Checks, discount: 
 def _per_list(placed: Placed, matched: Matched, weight: Float64, discount: Float64) -> Float64:
     """Return the weighted clicks of each session minus those predicted by other sessions, [ranked lists].
 
-    A session is predicted by the other sessions of its cells and by the click rate of the position, because a cell with
-    one session has no spread.
+    The prediction includes the click rate of the position, because a cell with one session has no spread.
     """
     log, entries = placed.clicks, matched.entries
     query, column = placed.query[placed.owner[entries]], log.positions[entries] - 1

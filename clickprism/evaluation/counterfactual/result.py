@@ -12,7 +12,7 @@ import numpy as np
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.log_model.results import Curve
-from clickprism.settings import suggest
+from clickprism.settings import check_fields, suggest
 from clickprism.types import Float64
 
 Measure: TypeAlias = Literal["clicks", "dcg"]
@@ -77,25 +77,14 @@ class CounterfactualSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.measure not in get_args(Measure):
-            raise SettingError("measure", self.measure, f"be one of {', '.join(get_args(Measure))}")
-        if self.depth < 1:
-            raise SettingError("depth", self.depth, "be at least 1")
+        check_fields(self, measure=Measure, depth=(1, None), unit=Unit, clip=(1, None), least_effective=(1, None))
+        check_fields(self, least_queries=(1, None), most_missing=(0, 1), most_modelled=(0, 1))
+        check_fields(self, most_slack=(0, 1), most_misfit=(0, 1))
         for estimator in self.estimator:
             if estimator not in NAMES:
                 raise SettingError("estimator", estimator, f"be a known estimator ({suggest(estimator, NAMES)})")
-        if not self.clip >= 1:
-            raise SettingError("clip", self.clip, "be at least 1")
         if not 0 < self.confidence < 1:
             raise SettingError("confidence", self.confidence, "be between 0 and 1")
-        if self.unit not in get_args(Unit):
-            raise SettingError("unit", self.unit, f"be one of {', '.join(get_args(Unit))}")
-        for name in ("most_missing", "most_modelled", "most_slack", "most_misfit"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SettingError(name, getattr(self, name), "be between 0 and 1")
-        for name in ("least_effective", "least_queries"):
-            if not getattr(self, name) >= 1:
-                raise SettingError(name, getattr(self, name), "be at least 1")
 
 
 def discounts(measure: Measure, depth: int) -> Float64:
@@ -123,29 +112,17 @@ class Range:
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """How many clicks per search the new ranker would get, by one estimator.
-
-    Attributes:
-        name: Name of the estimator.
-        value: Clicks per search, or DCG of clicks; nan if refused.
-        difference: Difference to the log, paired by query; nan if refused.
-        refusal: Why there is no value, and what to do; empty if there is one.
-        missing: Share of the affected clicks on what was never shown as the ranker would, or was clipped.
-        clipped: Share of the affected clicks whose weight was clipped.
-        effective: Effective number of sessions that the value is based on.
-        assumption: Assumption under which the estimate is unbiased.
-        verdict: Whether the new ranker gets more clicks than the log.
-    """
+    """How many clicks per search the new ranker would get, by one estimator."""
 
     name: Name
-    value: Range
-    difference: Range
-    refusal: str
-    missing: float
-    clipped: float
-    effective: float
-    assumption: str
-    verdict: Verdict = field(init=False)
+    value: Range  # Clicks per search, or DCG of clicks; nan if refused
+    difference: Range  # Difference to the log, paired by query; nan if refused
+    refusal: str  # Why there is no value, and what to do; empty if there is one
+    missing: float  # Share of the affected clicks on what was never shown as the ranker would, or was clipped
+    clipped: float  # Share of the affected clicks whose weight was clipped
+    effective: float  # Effective number of sessions that the value is based on
+    assumption: str  # Assumption under which the estimate is unbiased
+    verdict: Verdict = field(init=False)  # Whether the new ranker gets more clicks than the log
 
     def __post_init__(self) -> None:
         better, worse = self.difference.lower > 0, self.difference.upper < 0
@@ -156,27 +133,16 @@ class Estimate:
 @final
 @dataclass(frozen=True, eq=False)
 class CounterfactualResult:
-    """All estimates of one ranker.
+    """All estimates of one ranker."""
 
-    Attributes:
-        logged: Clicks per search as logged.
-        estimates: Estimates by name, those with fewer assumptions first.
-        measure: What is counted.
-        depth: Number of positions that count.
-        sessions: Number of sessions of the log.
-        queries: Number of queries that were asked.
-        curve: Observation by position, from the model of the log.
-        best: Name of the estimate with the fewest assumptions; None if all were refused.
-    """
-
-    logged: Range
-    estimates: Mapping[str, Estimate]
-    measure: Measure
-    depth: int
-    sessions: int
-    queries: int
-    curve: Curve
-    best: str | None = field(init=False)
+    logged: Range  # Clicks per search as logged
+    estimates: Mapping[str, Estimate]  # by name, those with fewer assumptions first
+    measure: Measure  # What is counted
+    depth: int  # Number of positions that count
+    sessions: int  # Number of sessions of the log
+    queries: int  # Number of queries that were asked
+    curve: Curve  # observation by position, from the model of the log
+    best: str | None = field(init=False)  # Name of the estimate with the fewest assumptions; None if all were refused
 
     def __post_init__(self) -> None:
         best = next((name for name, each in self.estimates.items() if not each.refusal), None)
@@ -211,19 +177,12 @@ class CounterfactualResult:
 @final
 @dataclass(frozen=True)
 class CounterfactualResults:
-    """The estimates of several rankers on one log.
+    """The estimates of several rankers on one log."""
 
-    Attributes:
-        log: Path of the log.
-        unit: What the intervals hold for.
-        confidence: Confidence level of the intervals.
-        rankers: The estimates of each ranker.
-    """
-
-    log: str
-    unit: str
-    confidence: float
-    rankers: Mapping[str, CounterfactualResult]
+    log: str  # Path of the log
+    unit: str  # What the intervals hold for
+    confidence: float  # Confidence level of the intervals
+    rankers: Mapping[str, CounterfactualResult]  # The estimates of each ranker
 
     def tables(self) -> list[Table]:
         """Return the curve, and two tables for each ranker: the estimates, and their assumptions or refusals."""

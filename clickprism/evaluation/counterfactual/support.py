@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal, TypeAlias, final
+from typing import Final, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -36,17 +36,11 @@ CALM: Final = 100.0  # clicks by which the level of each day is shrunk towards t
 @final
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Sessions that showed what the new ranking would show, by query and position.
+    """Sessions that showed what the new ranking would show, by query and position."""
 
-    Attributes:
-        shown: Number of sessions that match, [queries, positions].
-        clicked: Clicks at the position in those sessions, [queries, positions].
-        entries: Entries of the log that match.
-    """
-
-    shown: Float64
-    clicked: Float64
-    entries: Int64
+    shown: Float64  # Number of sessions that match, [queries, positions]
+    clicked: Float64  # Clicks at the position in those sessions, [queries, positions]
+    entries: Int64  # Entries of the log that match
 
     @property
     def rates(self) -> Float64:
@@ -57,25 +51,15 @@ class Matched:
 @final
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """The new ranking of every query that was asked, and the log.
+    """The new ranking of every query that was asked, and the log."""
 
-    Attributes:
-        clicks: The log, positions 1 to the depth only.
-        days: Day of each ranked list, from 0, [ranked lists]; None if unknown.
-        queries: Queries that were asked, as indices in `clicks.lists`, [queries].
-        query: Query of each ranked list, as an index in `queries`, [ranked lists].
-        sessions: Number of sessions of each query, [queries].
-        rows: Documents of the new ranking, best first, -1 below its end, [queries, positions].
-        position: Position of each document in the new ranking, from 0; the depth if it is not shown, [documents].
-    """
-
-    clicks: Clicks
-    days: Int64 | None
-    queries: Int64
-    query: Int64
-    sessions: Float64
-    rows: Int64
-    position: Int64
+    clicks: Clicks  # The log, positions 1 to the depth only
+    days: Int64 | None  # Day of each ranked list, from 0, [ranked lists]; None if unknown
+    queries: Int64  # Queries that were asked, as indices in `clicks.lists`, [queries]
+    query: Int64  # Query of each ranked list, as an index in `queries`, [ranked lists]
+    sessions: Float64  # Number of sessions of each query, [queries]
+    rows: Int64  # Documents of the new ranking, best first, -1 below its end, [queries, positions]
+    position: Int64  # Position of each document in the new ranking, from 0; the depth if it is not shown, [documents]
 
     @property
     def depth(self) -> int:
@@ -182,20 +166,10 @@ def place(logged: Logged, scores: Float64, *, depth: int) -> Placed:
     return Placed(log, days, queries.astype(np.int64), query.astype(np.int64), sessions, rows, position)
 
 
-@final
-@dataclass(frozen=True)
-class Elasticity:
-    """How the model errs on documents that move: their clicks are exp(slope |move|) times those predicted.
+class Slope(NamedTuple):
+    """A slope that a check estimates, and its standard error; nan if the log does not show it."""
 
-    A move is a difference of log observation. If observation depends on the document, o_k^(1 + e), and the model does
-    not include that, the slope is the mean of e, or of -e for moves down, over the documents that move.
-
-    Attributes:
-        slope: Slope of the log of observed over predicted clicks.
-        error: Its standard error; nan if nothing moved.
-    """
-
-    slope: float
+    value: float
     error: float
 
 
@@ -204,20 +178,8 @@ class Predictions:
     """What the model of a log predicts for the new ranking, and where the log showed each document.
 
     Observation of document d at position k is its predicted click rate there over that at the first position. So it
-    includes everything that the model does: trust, coupling, curves that differ by query.
-
-    Attributes:
-        rates: Click rates of the new ranking, 0 where it has no document, [queries, positions].
-        observation: Observation of its documents, [queries, positions].
-        known: Whether the log showed the document at a position that can be compared with its new one, [queries,
-            positions].
-        curve: Observation by position, [positions].
-        low: Rate that nearly all documents exceed, [positions].
-        high: Rate that nearly no document exceeds, [positions].
-        cell: Cell (document and position) of each entry, [entries].
-        at: Observation in each cell, [cells].
-        prior: Relevance of each document without its clicks, [documents].
-        strength: Number of impressions at the first position that the prior is equivalent to, [documents].
+    includes everything that the model does: trust, coupling, curves that differ by query. A cell is a document at a
+    position where the log showed it.
     """
 
     def __init__(self, placed: Placed, model: LogModel, *, seed: int) -> None:
@@ -233,19 +195,20 @@ class Predictions:
             sums(self.cell, each, len(cells)) for each in (log.list_impressions, log.clicks)
         )
         rows, columns = np.maximum(placed.rows, 0), np.broadcast_to(np.arange(depth), placed.rows.shape)
-        self.curve = model.curve.values[:depth]
+        self.curve = model.curve.values[:depth]  # observation by position
         self.draws = model.draws(DRAWS, seed)[:, :depth] / self.curve
-        self.rates = np.where(placed.filled, model.rates(rows, columns + 1), 0.0)
-        self.observation = _observation(model, rows, columns)
-        self.at = _observation(model, self.cell_rows, self.cell_positions)
+        self.rates = np.where(placed.filled, model.rates(rows, columns + 1), 0.0)  # of the new ranking
+        self.observation = _observation(model, rows, columns)  # of its documents
+        self.at = _observation(model, self.cell_rows, self.cell_positions)  # in each cell
         groups = model.linkage.groups[:depth]
         self.linked = bool((groups == 0).all())
         shown = np.zeros((size, int(groups.max()) + 1), dtype=np.bool_)
         shown[self.cell_rows, groups[self.cell_positions]] = True
-        self.known = placed.filled & shown[rows, groups[columns]]
+        self.known = placed.filled & shown[rows, groups[columns]]  # shown at a position that can be compared
         low, high = np.quantile(model.relevance.value, TAILS)
         self.low, self.high = np.minimum(low * self.curve, 1.0), np.minimum(high * self.curve, 1.0)
         pairs, share = model.relevance, np.clip(model.relevance.share, LEAST, 1.0)
+        # relevance without clicks, its strength in impressions at the first position, and the weight of the clicks
         self.prior, self.strength, self.share = np.zeros(size), np.zeros(size), np.zeros(size)
         self.prior[pairs.rows], self.share[pairs.rows] = pairs.prior, share
         self.strength[pairs.rows] = pairs.weight * (1 - share) / share
@@ -273,8 +236,7 @@ class Predictions:
     def curve_variance(self, rows: Int64, weights: Float64) -> float:
         """Return the variance of the weighted sum of rates, [queries, positions], by the uncertainty of the curve.
 
-        Clicks over exposure change in the other direction than the curve, by their weight in the estimate: with C
-        clicks, exposure E and K impressions of prior, (C + K m) / (E + K).
+        Clicks over exposure, (C + K m) / (E + K), change in the other direction, by their weight in the estimate.
         """
         at = np.nonzero(weights)
         row, value = rows[at], (weights * self.rates)[at]
@@ -285,10 +247,12 @@ class Predictions:
             sums[number] = value @ (ratio[at[1]] / (1 - self.share[row] + self.share[row] * relative))
         return float(sums.var())
 
-    def elasticity(self, documents: Bool, *, up: bool) -> Elasticity:
+    def elasticity(self, documents: Bool, *, up: bool) -> Slope:
         """Return how the model errs on these documents, [documents], where the log moved them up, or down.
 
-        Clicks at a position are predicted from the clicks of the same document at its other positions.
+        Their clicks are exp(slope |move|) times those predicted from the clicks at their other positions; a move is a
+        difference of log observation. If observation depends on the document, o_k^(1 + e), and the model does not
+        include that, the slope is the mean of e, or of -e for moves down.
         """
         rows, position, shown = self.cell_rows, self.cell_positions, self.impressions
         elsewhere = self.exposure[rows] - shown * self.at
@@ -301,13 +265,13 @@ class Predictions:
         relevance /= np.maximum(elsewhere + self.strength[row], LEAST)
         predicted, clicked = np.minimum(relevance * self.at[at], 1.0) * n, self.clicks[at]
         if predicted.sum() <= 0 or clicked.sum() == 0:
-            return Elasticity(0.0, float("nan"))
+            return Slope(0.0, float("nan"))
         move = np.log(self.at[at]) - np.log(np.maximum(elsewhere, LEAST) / np.maximum(others, 1))
         ratio = clicked.sum() / predicted.sum()
         span = max(abs(float(predicted @ move / predicted.sum())), FLAT)
         rest = np.bincount(row, weights=clicked - ratio * predicted)
         error = np.sqrt((rest**2).sum()) / clicked.sum()
-        return Elasticity(float(np.log(ratio)) / span, float(error) / span)
+        return Slope(float(np.log(ratio)) / span, float(error) / span)
 
 
 def _observation(model: LogModel, rows: Int64, positions: Int64) -> Float64:
@@ -316,37 +280,16 @@ def _observation(model: LogModel, rows: Int64, positions: Int64) -> Float64:
     return np.asarray(np.maximum(model.rates(rows, positions + 1) / np.maximum(first, LEAST), LEAST))
 
 
-@final
-@dataclass(frozen=True)
-class Slope:
-    """How many clicks a list gets more if the model predicts one more.
-
-    It is 1 if clicks at one position do not depend on the other positions, and less if a good document ends the search.
-
-    Attributes:
-        value: The slope, shrunk towards 1 by its uncertainty.
-        error: Its standard deviation.
-    """
-
-    value: float
-    error: float
-
-
 def slope_of(placed: Placed, predictions: Predictions, *, discount: Float64, seed: int) -> Slope:
-    """Compare the clicks of lists of the same query and day with the clicks that the model predicts for them.
+    """Return how many clicks a list gets more if the model predicts one more, among lists of the same query and day.
 
-    Sessions are split at random into halves A and B. With m the predicted and e the observed clicks of a list, each
-    minus its mean over the sessions of the query and day,
+    The slope is 1 if clicks at one position do not depend on the other positions, and less if a good document ends the
+    search. It is shrunk towards 1 by its uncertainty. Sessions are split at random into halves A and B. With m the
+    predicted and e the observed clicks of a list, each minus its mean over the sessions of the query and day,
 
         slope = sum of n m_A e_B / sum of n m_A m_B
 
     which is 1 if the model is right, because the noise of the halves is independent.
-
-    Args:
-        placed: The new ranking and the log.
-        predictions: Of the model.
-        discount: What a click at each position counts, [positions].
-        seed: Random seed of the halves.
     """
     day = placed.days
     log, owner, size = placed.clicks, placed.owner, len(predictions.prior)
@@ -388,14 +331,10 @@ def _centred(values: Float64, group: Int64, sessions: Int64) -> Float64:
 @final
 @dataclass(frozen=True, eq=False)
 class Days:
-    """How much users clicked on each day.
+    """How much users clicked on each day."""
 
-    Attributes:
-        day: Day of each ranked list, from 0, [ranked lists].
-        levels: Clicks of each day over those that the same documents at the same positions got on other days, [days].
-    """
-
-    day: Int64
+    day: Int64  # Day of each ranked list, from 0, [ranked lists]
+    # Clicks of each day over those that the same documents at the same positions got on other days, [days]
     levels: Float64
 
     @classmethod
@@ -416,13 +355,7 @@ class Days:
         return cls(day, (CALM + (weight * rates).sum(axis=0)) / (CALM + (weight * rest).sum(axis=0)))
 
     def shift(self, placed: Placed, matched: Matched, weight: Float64) -> float:
-        """Return by what share weighted matching sessions get more clicks because of the days they were on.
-
-        Args:
-            placed: The new ranking and the log.
-            matched: The matching sessions.
-            weight: Weight of each, [queries, positions].
-        """
+        """Return by what share weighted matching sessions got more clicks because of the days they were on."""
         log, entries = placed.clicks, matched.entries
         if not len(entries):
             return 0.0
@@ -439,30 +372,18 @@ class Checks:
     """What the log says about the predictions of its model, and about its days.
 
     Each check corrects an estimate, and widens its interval by half of the correction and twice its standard error.
-
-    Attributes:
-        ratio: Clicks over predicted clicks where the log moved documents as the new ranking does, [queries, positions];
-            1 where nothing moves.
-        doubt: How far off a corrected rate may be, as a share, [queries, positions].
-        slope: How many clicks lists get more if the model predicts one more.
-        days: How much users clicked on each day; None if days are unknown.
     """
 
+    # Clicks over predicted clicks where the log moved documents as the new ranking does, [queries, positions]; 1 where
+    # nothing moves
     ratio: Float64
-    doubt: Float64
-    slope: Slope
-    days: Days | None
+    doubt: Float64  # How far off a corrected rate may be, as a share, [queries, positions]
+    slope: Slope  # How many clicks lists get more if the model predicts one more
+    days: Days | None  # How much users clicked on each day; None if days are unknown
 
     @classmethod
     def of(cls, placed: Placed, predictions: Predictions, *, discount: Float64, seed: int) -> Checks:
-        """Check the model on documents that the log moved up, or down, as the new ranking does; on lists; and on days.
-
-        Args:
-            placed: The new ranking and the log.
-            predictions: Of the model.
-            discount: What a click at each position counts, [positions].
-            seed: Random seed.
-        """
+        """Check the model on documents that the log moved as the new ranking does, on lists, and on days."""
         slope = slope_of(placed, predictions, discount=discount, seed=seed)
         rows, shown = np.maximum(placed.rows, 0), placed.position < placed.depth
         mean = np.log(np.maximum(predictions.exposure, LEAST) / np.maximum(predictions.shown, 1))
@@ -476,6 +397,6 @@ class Checks:
             if np.isnan(found.error):
                 doubt[at] = 1.0
                 continue
-            ratio[at] = np.clip(np.exp(found.slope * length[at]), 1 / FURTHEST, FURTHEST)
+            ratio[at] = np.clip(np.exp(found.value * length[at]), 1 / FURTHEST, FURTHEST)
             doubt[at] = np.abs(ratio[at] - 1) / 2 + 2 * found.error * length[at] * ratio[at]
         return cls(ratio, doubt, slope, Days.of(placed, predictions.cell))

@@ -1,8 +1,8 @@
-"""A bundle: a ranker as a folder that can be copied, checked and served, and that never changes.
+"""A bundle: a ranker as a folder that can be copied, verified and served, and that never changes.
 
 `manifest.json` says what it is and names every file with its SHA-256. Loading checks them all, refuses what it does not
-know, and runs nothing. The hashes find damage; they do not prove where a bundle came from, so serve those of people you
-trust. `clickprism.serve.scoring.scorer` scores by one; docs/serving.md has the format.
+know, and runs nothing. The hashes detect damage; they do not prove where a bundle came from, so serve those of people
+you trust. `clickprism.serve.scoring.scorer` scores documents with it; docs/serving.md has the format.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from clickprism.serve.scoring.evidence import Evidence
 MANIFEST: Final = "manifest.json"
 MB: Final = 1 << 20
 NAMES: Final = re.compile(r"(?!manifest\.)[a-z][a-z0-9_-]{0,60}\.(?:onnx|safetensors|txt|json|svg)|MODEL_CARD\.md")
-# pictures are of bundles of version 0.1, and are not read
-LARGEST: Final = {
+LARGEST: Final = {  # pictures are of bundles of version 0.1, and are not read
     ".onnx": 2048 * MB - 1,
     ".safetensors": 4096 * MB,
     ".txt": 1024 * MB,
@@ -37,63 +36,30 @@ LARGEST: Final = {
     ".md": 4 * MB,
     ".svg": 8 * MB,
 }
-MOST_FILES: Final = 64
 LARGEST_MANIFEST: Final = 16 * MB
 LARGEST_HEADER: Final = 16 * MB
-CHUNK: Final = MB
+MOST_FILES: Final = 64
 START: Final = {".txt": (b"tree\n",), ".svg": (b"<?xml", b"<svg"), ".json": (b"{", b"[")}
 ANEW: Final = "Create the bundle again with clickprism model bundle, or copy it again from its source"
 ONLY: Final = "A bundle holds what its manifest names and nothing else: move the file away"
 
 
 def listed(folder: Path) -> set[str]:
-    """The names of the files of a folder; anything but regular files is an error."""
+    """Return the names of the files of a folder; anything but regular files is an error."""
     names: set[str] = set()
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_symlink():
-                raise DataError("is a link, which a bundle has none of", file=folder / entry.name, remedy=ONLY)
-            if not entry.is_file(follow_symlinks=False):
-                raise DataError("is not a regular file", file=folder / entry.name, remedy=ONLY)
+            if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
+                problem = "is a link, which no bundle has" if entry.is_symlink() else "is not a regular file"
+                raise DataError(problem, file=folder / entry.name, remedy=ONLY)
             names.add(entry.name)
             if len(names) > MOST_FILES:
                 raise DataError(f"has more than {MOST_FILES} files", file=folder, remedy=ONLY)
     return names
 
 
-def check_name(name: str, *, file: Path) -> None:
-    """Refuse a name that no file of a bundle has, such as one with a path."""
-    if not NAMES.fullmatch(name):
-        problem = f"names a file that no bundle has: {name[:80]!r}"
-        raise DataError(
-            problem, file=file, remedy="Its files stand beside it, and are weights, JSON and the model card"
-        )
-
-
-def digest(folder: Path, name: str) -> str:
-    """The SHA-256 of a file that looks as its name says; read in pieces, whatever its size."""
-    with opened(folder, name) as file:
-        _check_start(folder / name, file.read(CHUNK), os.fstat(file.fileno()).st_size)
-        file.seek(0)
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def content(folder: Path, name: str, wanted: str) -> bytes:
-    """A file whole, its own bytes checked against their SHA-256, so that none can change them in between."""
-    with opened(folder, name) as file:
-        whole = file.read()
-    if hashlib.sha256(whole).hexdigest() != wanted:
-        raise changed(folder / name)
-    return whole
-
-
-def changed(file: Path) -> DataError:
-    """The error of a file that is not what the manifest says."""
-    return DataError("was changed after the bundle was made: its SHA-256 is another", file=file, remedy=ANEW)
-
-
 def opened(folder: Path, name: str) -> BufferedReader:
-    """A regular file of the folder, open; no link is followed, no pipe waited for, nothing oversize opened."""
+    """Open a regular file of a folder; links are not followed, pipes not waited for, and large files not opened."""
     largest = LARGEST_MANIFEST if name == MANIFEST else LARGEST[os.path.splitext(name)[1]]
     try:
         handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -107,17 +73,27 @@ def opened(folder: Path, name: str) -> BufferedReader:
     return os.fdopen(handle, "rb")
 
 
-def _check_start(file: Path, first: bytes, size: int) -> None:
-    """Refuse what is plainly not what its name says, such as a pickle, before anything reads it."""
-    ending = file.suffix
-    if ending == ".safetensors":
+def _digest(folder: Path, name: str) -> str:
+    """Return the SHA-256 of a file; refuse a file that is not what its name says, such as a pickle."""
+    with opened(folder, name) as opened_file:
+        first, size, ending = opened_file.read(MB), os.fstat(opened_file.fileno()).st_size, os.path.splitext(name)[1]
         header = int.from_bytes(first[:8], "little")
-        if size < 10 or header > min(LARGEST_HEADER, size - 8) or first[8:9] != b"{":
-            raise DataError("is not a safetensors file", file=file, remedy=ANEW)
-    if not first.startswith(START.get(ending, (b"",))):
-        raise DataError(f"is not what {ending} says", file=file, remedy=ANEW)
-    if ending == ".svg" and re.search(rb"<\s*script|javascript:|\bon[a-z]+\s*=", first, re.IGNORECASE):
-        raise DataError("is a picture with a script", file=file, remedy=ANEW)
+        problem = None
+        if ending == ".safetensors":
+            fits = size >= 10 and header <= min(LARGEST_HEADER, size - 8) and first[8:9] == b"{"
+            problem = None if fits else "is not a safetensors file"
+        elif not first.startswith(START.get(ending, (b"",))):
+            problem = f"does not begin as a {ending} file of a bundle"
+        elif ending == ".svg" and re.search(rb"<\s*script|javascript:|\bon[a-z]+\s*=", first, re.IGNORECASE):
+            problem = "is a picture with a script"
+        if problem is not None:
+            raise DataError(problem, file=folder / name, remedy=ANEW)
+        opened_file.seek(0)
+        return hashlib.file_digest(opened_file, "sha256").hexdigest()
+
+
+def _changed(file: Path) -> DataError:
+    return DataError("was changed after the bundle was made: its SHA-256 is another", file=file, remedy=ANEW)
 
 
 SCHEMA: Final = 1
@@ -137,12 +113,12 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         kind: linear, mlp, attention, lambdamart, approximation or cross-encoder.
-        settings: of the ranker, as its settings class takes them.
-        method: what trained it: its name and settings.
-        normaliser: its kind and the features it keeps; None where features go in as they are.
-        missing: what becomes of a feature without a value (NaN): "mean", that of training; "own", the ranker knows;
-            "refuse", an error.
-        calibration: slope and intercept that make log odds of a click from its scores; None where it has none.
+        settings: Settings of the ranker, as its settings class takes them.
+        method: Name and settings of the method that trained it.
+        normaliser: Kind of the normaliser and the features that it keeps; None if features are used as they are.
+        missing: What replaces a missing feature (NaN): "mean" of the training data, "own" if the ranker handles it, or
+            "refuse" for an error.
+        calibration: Slope and intercept that turn scores into log odds of a click; None without them.
     """
 
     kind: str
@@ -201,26 +177,22 @@ class BundleManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a bundle is; manifest.json has the same names.
 
     Attributes:
-        schema_version: of the format; 1.
-        name: for people.
-        kind: of the ranker, see `Part`.
-        method: what trained it.
-        settings: of the ranker.
-        feature_names: in the order in which they go in; empty for a ranker that takes none.
-        normaliser: see `Part`.
-        missing: see `Part`.
-        click_fields: the names of a click vector, in order; empty for a ranker that takes none.
-        imputation: what estimates a pair without clicks, of an approximation; None for the mean of training.
-        naive: a ranker on the same features that took clicks for relevance, to compare with; None without one.
-        observation: how often each position is observed, relative to position 1; empty without a curve.
-        data: what it was trained on: a name, a fingerprint, sizes.
-        metrics: what it reached, by measure.
-        created: when it was made, UTC.
-        clickprism: the version that made it.
-        notes: what a reader should know.
-        scope: which documents of a query the ranker may reorder; None where the bundle does not say.
-        evidence: how scores are joined with the clicks on a pair; None to serve the ranker's score alone.
-        files: every file but the manifest, with its SHA-256.
+        schema_version: Version of the format, 1.
+        name: Name for people.
+        kind: Kind of the ranker; this, `method`, `settings`, `normaliser` and `missing` as in `Part`.
+        feature_names: Names of the features, in order; empty for a ranker that has none.
+        click_fields: Names of the values of a click vector, in order; empty for a ranker that takes none.
+        imputation: What estimates a pair without clicks, of an approximation; None for the mean of training.
+        naive: A ranker on the same features that was trained on raw clicks, for comparison.
+        observation: How often each position is observed, relative to position 1; empty without a curve.
+        data: What it was trained on: a name, a fingerprint, sizes.
+        metrics: Value of each measure.
+        created: When it was made (UTC).
+        clickprism: Version of clickprism that made it.
+        notes: Notes for the model card.
+        scope: Which documents of a query the ranker may reorder; None if the bundle does not say.
+        evidence: How scores are joined with the clicks on a pair; None to serve the ranker's score alone.
+        files: SHA-256 of every file but the manifest.
     """
 
     schema_version: int
@@ -246,11 +218,11 @@ class BundleManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def main(self) -> Part:
-        """The ranker itself, without what is beside it."""
+        """The main ranker."""
         return Part(self.kind, self.settings, self.method, self.normaliser, self.missing)
 
     def part(self, role: Role) -> Part:
-        """The ranker of this role; an error where the bundle has none."""
+        """Return the ranker of this role; an error if the bundle has none."""
         found = self.main if role == "main" else self.naive if role == "naive" else self.imputation
         if found is None:
             raise DataError(f"the bundle {self.name!r} has no {role} ranker", remedy=f"Make one with --{role}")
@@ -267,7 +239,7 @@ class _Version(msgspec.Struct):
 
 
 def read_manifest(text: bytes, file: Path) -> BundleManifest:
-    """The manifest that a file holds; a name it should not have, or a value of another type, is an error."""
+    """Return the manifest in a file; an unknown name or a value of another type is an error."""
     try:
         version = msgspec.json.decode(text, type=_Version).schema_version
         if version != SCHEMA:
@@ -289,22 +261,7 @@ ROLES: Final[tuple[Role, ...]] = ("main", "naive", "imputation")
 @final
 @dataclass(frozen=True)
 class BundleFacts:
-    """What a bundle contains.
-
-    Attributes:
-        bundle: Folder of the bundle.
-        version: Version of the bundle.
-        name: Name of the bundle.
-        kind: Kind of the ranker.
-        method: Method that trained the ranker; None if unknown.
-        features: Number of features that the ranker reads.
-        click_fields: Number of values of a click vector that the ranker reads.
-        naive: Whether a ranker trained on raw clicks is included, for comparison.
-        metrics: Value of each measure.
-        notes: Notes of the model card.
-        scope: Which documents of a query the ranker may reorder; None if the bundle does not say.
-        files: SHA-256 of each file.
-    """
+    """What a bundle contains, in short; see `BundleManifest`."""
 
     bundle: Path
     version: str
@@ -339,12 +296,12 @@ class BundleFacts:
 @final
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """A folder that was verified; read only.
+    """A folder that was verified.
 
     Attributes:
-        folder: where it is.
-        manifest: what it is.
-        version: the first 16 hexadecimal digits of the SHA-256 of manifest.json, which has the hashes of all else.
+        folder: The folder.
+        manifest: What the bundle is.
+        version: First 16 hexadecimal digits of the SHA-256 of manifest.json, which has the hashes of all other files.
     """
 
     folder: Path
@@ -353,7 +310,7 @@ class Bundle:
 
     @classmethod
     def load(cls, folder: Path | str) -> Bundle:
-        """Verify a folder: every file is there, is named, is what its hash says, and there is no other."""
+        """Verify a folder: it has the files that the manifest names and no others, each with its SHA-256."""
         place = Path(folder)
         try:
             place = place.resolve(strict=True)
@@ -372,20 +329,32 @@ class Bundle:
         with opened(place, MANIFEST) as file:
             text = file.read()
         manifest = read_manifest(text, place / MANIFEST)
-        _check_set(place, found, manifest.files)
+        for name in manifest.files:
+            if not NAMES.fullmatch(name):
+                remedy = "Its files are beside it: weights, JSON and the model card"
+                raise DataError(f"names a file that no bundle has: {name[:80]!r}", file=place / MANIFEST, remedy=remedy)
+        for name in sorted(found ^ set(manifest.files)):
+            problem, remedy = ("is missing from the bundle", ANEW)
+            if name in found:
+                problem, remedy = ("is not named in the manifest of the bundle", ONLY)
+            raise DataError(problem, file=place / name, remedy=remedy)
         for name, wanted in manifest.files.items():
-            if digest(place, name) != wanted:
-                raise changed(place / name)
+            if _digest(place, name) != wanted:
+                raise _changed(place / name)
         return cls(place, manifest, hashlib.sha256(text).hexdigest()[:VERSION_DIGITS])
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file, checked against their hash once more; `name` must be in the manifest."""
+        """Return the bytes of a file of the manifest; they are checked again, so that no change in between is read."""
         if name not in self.manifest.files:
             raise DataError(f"has no {name}", file=self.folder, remedy=ANEW)
-        return content(self.folder, name, self.manifest.files[name])
+        with opened(self.folder, name) as file:
+            content = file.read()
+        if hashlib.sha256(content).hexdigest() != self.manifest.files[name]:
+            raise _changed(self.folder / name)
+        return content
 
     def read_part(self, role: Role) -> dict[str, bytes]:
-        """All files of one of its rankers, by the names that they have there."""
+        """Return all files of one of the rankers, by their names without the role."""
         others = tuple(f"{other}-" for other in ROLES if other != role)
         start = file_name(role, "")
         mine = [name for name in self.manifest.files if name.startswith(start) and not name.startswith(others)]
@@ -393,24 +362,24 @@ class Bundle:
 
     def facts(self) -> BundleFacts:
         """Return what the bundle contains."""
-        manifest = self.manifest
+        own = self.manifest
         return BundleFacts(
             bundle=self.folder,
             version=self.version,
-            name=manifest.name,
-            kind=manifest.kind,
-            method=manifest.method.get("name"),
-            features=len(manifest.feature_names),
-            click_fields=len(manifest.click_fields),
-            naive=manifest.naive is not None,
-            metrics=manifest.metrics,
-            notes=manifest.notes,
-            scope=manifest.scope,
-            files=manifest.files,
+            name=own.name,
+            kind=own.kind,
+            method=own.method.get("name"),
+            features=len(own.feature_names),
+            click_fields=len(own.click_fields),
+            naive=own.naive is not None,
+            metrics=own.metrics,
+            notes=own.notes,
+            scope=own.scope,
+            files=own.files,
         )
 
     def path(self, name: str) -> Path:
-        """Where a file is."""
+        """Return the path of a file."""
         return self.folder / name
 
     def __repr__(self) -> str:
@@ -418,7 +387,7 @@ class Bundle:
 
 
 def file_name(role: Role, name: str) -> str:
-    """The name of a file of a ranker: those of the main one are plain.
+    """Return the name of a file of a ranker; files of the main one have no prefix.
 
     >>> file_name("main", "network.onnx"), file_name("naive", "network.onnx")
     ('network.onnx', 'naive-network.onnx')
@@ -426,22 +395,13 @@ def file_name(role: Role, name: str) -> str:
     return name if role == "main" else f"{role}-{name}"
 
 
-def _check_set(folder: Path, found: set[str], named: Mapping[str, str]) -> None:
-    for name in named:
-        check_name(name, file=folder / MANIFEST)
-    for name in sorted(found - set(named)):
-        raise DataError("is not named in the manifest of the bundle", file=folder / name, remedy=ONLY)
-    for name in sorted(set(named) - found):
-        raise DataError("is missing from the bundle", file=folder / name, remedy=ANEW)
-
-
 def pack(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Arrays as a safetensors file; one without entries is left out."""
+    """Return arrays as a safetensors file."""
     return bytes(_numpy().save({name: np.ascontiguousarray(values) for name, values in arrays.items()}))
 
 
 def read_arrays(bundle: Bundle, name: str) -> dict[str, NDArray[Any]]:
-    """The arrays of a file of a bundle."""
+    """Return the arrays of a file of a bundle."""
     numpy, content = _numpy(), bundle.read(name)
     try:
         found: dict[str, NDArray[Any]] = numpy.load(content)

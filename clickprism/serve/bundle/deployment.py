@@ -37,11 +37,11 @@ class Pointer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `current.json` says.
 
     Attributes:
-        version: of the bundle that answers.
-        since: when it was pointed to, UTC.
-        previous: versions before it, newest first.
-        share: of the requests that it answers together with another one, in a rollout.
-        format: of this file.
+        version: Version of the current bundle.
+        since: When it became the current one (UTC).
+        previous: Versions before it, newest first.
+        share: Share of the requests that it answers together with another bundle, in a rollout.
+        format: Format of this file.
     """
 
     version: str
@@ -59,14 +59,7 @@ class Pointer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @final
 @dataclass(frozen=True)
 class Promotion:
-    """What a promotion or a rollback changed.
-
-    Attributes:
-        deployment: Folder of the deployment.
-        version: Version of the bundle that is current now.
-        before: Version that was current before; None if there was none.
-        changed: Whether the current version changed.
-    """
+    """The version that is current after a promotion or a rollback, and the one before (None if there was none)."""
 
     deployment: Path
     version: str
@@ -74,7 +67,7 @@ class Promotion:
     changed: bool
 
     def tables(self) -> list[Table]:
-        """Return the current version and the one before."""
+        """Return both versions."""
         rows = [["current version", self.version], ["version before", self.before or "none"]]
         return [Table("" if self.changed else "Nothing changed.", ["deployment", str(self.deployment)], rows)]
 
@@ -82,15 +75,7 @@ class Promotion:
 @final
 @dataclass(frozen=True)
 class DeploymentStatus:
-    """Which bundle of a deployment is current.
-
-    Attributes:
-        deployment: Folder of the deployment.
-        version: Version of the current bundle.
-        since: When it became the current one (UTC).
-        bundle: What the current bundle contains.
-        previous: Versions that a rollback can return to, newest first.
-    """
+    """The current bundle of a deployment, and the versions that a rollback can return to, newest first."""
 
     deployment: Path
     version: str
@@ -119,30 +104,27 @@ class Deployment:
 
     @property
     def pointer_file(self) -> Path:
-        """Where the pointer is."""
+        """File of the pointer."""
         return self.folder / POINTER
 
     def exists(self) -> bool:
-        """Whether something was promoted into the folder."""
+        """Return whether a bundle was promoted to the folder."""
         return self.pointer_file.exists()
 
     def pointer(self) -> Pointer:
-        """What answers now; a DataError where nothing was promoted, or the pointer is broken."""
+        """Return what is current; raise a DataError if nothing was promoted, or the pointer is damaged."""
+        command = f"clickprism model promote BUNDLE --to {self.folder}"
         try:
             return msgspec.json.decode(self.pointer_file.read_bytes(), type=Pointer)
         except FileNotFoundError:
-            remedy = f"Run: clickprism model promote BUNDLE --to {self.folder}"
-            raise DataError(
-                "is not a deployment: no bundle was promoted to it", file=self.folder, remedy=remedy
-            ) from None
+            problem = "is not a deployment: no bundle was promoted to it"
+            raise DataError(problem, file=self.folder, remedy=f"Run: {command}") from None
         except msgspec.DecodeError as error:
-            remedy = f"Delete the file, then run: clickprism model promote BUNDLE --to {self.folder}"
-            raise DataError(
-                f"is not the pointer of a deployment ({error})", file=self.pointer_file, remedy=remedy
-            ) from None
+            problem, remedy = f"is not the pointer of a deployment ({error})", f"Delete the file, then run: {command}"
+            raise DataError(problem, file=self.pointer_file, remedy=remedy) from None
 
     def current(self) -> Bundle:
-        """The bundle that answers now, verified."""
+        """Return the current bundle, after a check of its files."""
         return self.bundle(self.pointer().version)
 
     def status(self) -> DeploymentStatus:
@@ -151,15 +133,15 @@ class Deployment:
         return DeploymentStatus(self.folder, now.version, now.since, self.bundle(now.version).facts(), now.previous)
 
     def bundle(self, version: str) -> Bundle:
-        """The bundle of a version, verified."""
-        found = Bundle.load(self._place(version))
+        """Return the bundle of a version, after a check of its files."""
+        found = Bundle.load(self.folder / "bundles" / version)
         if found.version != version:
             problem = f"holds version {found.version}, not that of its name"
             raise DataError(problem, file=found.folder, remedy="Delete the folder and promote the bundle again")
         return found
 
     def promote(self, bundle: Path | str, *, keep: int = KEPT, share: float = 1.0) -> Promotion:
-        """Copy a bundle in, verify and warm the copy, then point to it; the old one answers until then.
+        """Copy a bundle, verify and warm the copy, then point to it; the old one answers until then.
 
         Args:
             bundle: Folder of the bundle.
@@ -171,16 +153,15 @@ class Deployment:
         source = Bundle.load(bundle)
         create_folder(self.folder)
         with lock(self.folder):
-            before = self.pointer() if self.exists() else None
+            old = self.pointer().version if self.exists() else None
             self._copy(source)
             verify_apart(self.bundle(source.version).folder)
             self.point(source.version, keep=keep, share=share)
-        old = before.version if before else None
         return Promotion(self.folder, source.version, old, source.version != old)
 
     def rollback(self) -> Promotion:
-        """Verify and warm the bundle before the current one, then point to it; again goes further back."""
-        self.pointer()  # an error where nothing was promoted
+        """Verify and warm the previous bundle, then point to it; another rollback goes further back."""
+        self.pointer()  # an error if nothing was promoted
         with lock(self.folder):
             now = self.pointer()
             if not now.previous:
@@ -191,7 +172,7 @@ class Deployment:
         return Promotion(self.folder, now.previous[0], now.version, True)
 
     def point(self, version: str, *, keep: int = KEPT, share: float = 1.0) -> None:
-        """Point to a bundle that is here, in one step; `promote` is the safe way."""
+        """Point to a bundle of the deployment, in one step, without a check; `promote` checks it first."""
         before = self.pointer() if self.exists() else None
         old = (before.version, *before.previous) if before else ()
         kept = tuple(each for each in old if each != version)[:keep]
@@ -199,12 +180,9 @@ class Deployment:
             since = before.since if before is not None and before.version == version else _now()
             self._write(Pointer(version, since, kept, share))
 
-    def _place(self, version: str) -> Path:
-        return self.folder / "bundles" / version
-
     def _copy(self, source: Bundle) -> None:
-        """Copy the files that the manifest names; the folder appears whole, or not at all."""
-        place = self._place(source.version)
+        """Copy the files that the manifest names, all or none."""
+        place = self.folder / "bundles" / source.version
         if place.exists():
             with suppress(DataError):
                 self.bundle(source.version)
@@ -218,7 +196,7 @@ class Deployment:
         self._clean({pointer.version, *pointer.previous})
 
     def _clean(self, kept: set[str]) -> None:
-        """Remove copies that no pointer names, such as of a killed promotion; what others put there stays."""
+        """Delete copies that the pointer does not name, such as of a killed promotion; other files stay."""
         for each in (self.folder / "bundles").iterdir():
             ours = _VERSION.fullmatch(each.name) or each.name.endswith(DRAFT)
             if ours and each.name not in kept:
@@ -232,7 +210,7 @@ def current_bundle(source: Path) -> Bundle:
 
 
 def warmed(bundle: Bundle) -> Scorer:
-    """The scorer of a bundle, after it scored the bundle's own sample as it should."""
+    """Return the scorer of a bundle, after a check of its scores on the sample of the bundle."""
     scorer = open_scorer(bundle)
     scorer.warm()
     return scorer

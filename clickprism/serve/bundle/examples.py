@@ -1,6 +1,6 @@
-"""Examples: queries of the log with what was shown and clicked, and two rankings of it, for the page of a bundle.
+"""Example queries of a log for the page of the service: what was shown and clicked, and two rankings.
 
-They are a JSON file of the bundle, `examples.json`: what a person needs to see why a ranking changed.
+They are a JSON file of the bundle, `examples.json`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Name = Annotated[str, msgspec.Meta(max_length=2_000)]
 
 
 class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A document of a query, as the log has it and as two rankers score it.
+    """A document of a query, as in the log and as two rankers score it.
 
     Attributes:
-        id: of the document.
-        position: where it stood, from 1; the mean where it stood at several places.
-        impressions: how often it was shown.
-        clicks: how many of them were clicked.
-        observation: how much was seen there, relative to the first place; the mean over its impressions.
-        debiased: the score of the ranker that the bundle serves.
-        naive: the score of one that took clicks for relevance; None without one.
-        title: for people.
+        id: Id of the document.
+        position: Position, from 1; the mean if it was shown at several.
+        impressions: Number of impressions.
+        clicks: Number of clicks.
+        observation: Observation at its positions, relative to the first one; the mean over its impressions.
+        debiased: Score of the ranker in the bundle.
+        naive: Score of a ranker that was trained on raw clicks; None without one.
+        title: Title for people.
     """
 
     id: Name
@@ -47,12 +47,12 @@ class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def click_rate(self) -> float:
-        """Clicks by impression; 0 where it was never shown."""
+        """Clicks per impression; 0 without impressions."""
         return self.clicks / self.impressions if self.impressions else 0.0
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A query and its documents, as logged: by where they stood."""
+    """A query and its documents, by position."""
 
     id: Name
     documents: Annotated[list[Shown], msgspec.Meta(max_length=1_000)]
@@ -60,7 +60,7 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """Its text, or its id where it has none."""
+        """The text, or else the id."""
         return self.text or self.id
 
 
@@ -68,10 +68,10 @@ class Examples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the page shows.
 
     Attributes:
-        version: of this format; 1.
-        observation: by position, relative to the first, position 1 first; empty where the method has none.
-        queries: those shown most often first.
-        source: what the clicks are of, for people.
+        version: Version of this format, 1.
+        queries: Queries, most impressions first.
+        observation: Observation by position, relative to the first; empty if the method has no curve.
+        source: What the clicks are of, for people.
     """
 
     version: int
@@ -80,16 +80,18 @@ class Examples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: Name = ""
 
     def bytes(self) -> bytes:
-        """As the file has it."""
+        """Return the content of the file."""
         return msgspec.json.encode(self)
 
 
 def read_examples(content: bytes, *, file: object = "examples.json") -> Examples:
-    """The examples of a file; an error where it is not one, or a number is not finite."""
+    """Return the examples of a file; raise a DataError if it is damaged or a number is not finite."""
     try:
         examples = msgspec.json.decode(content, type=Examples)
     except msgspec.DecodeError as error:
-        raise DataError(f"is no file of examples ({error})", file=str(file), remedy="Create the bundle again") from None
+        raise DataError(
+            f"is not a file of examples ({error})", file=str(file), remedy="Create the bundle again"
+        ) from None
     if examples.version != VERSION:
         raise DataError(f"is of version {examples.version}, this clickprism reads {VERSION}", file=str(file))
     for query in examples.queries:
@@ -108,15 +110,15 @@ def examples_of(
     source: str = "",
     most: int = MOST,
 ) -> Examples:
-    """Examples of a log: the queries that were shown most often, the documents that were shown.
+    """Return the queries of a log that were shown most often, with the documents that were shown.
 
     Args:
-        clicks: of the log; documents without ids are d1, d2, ..., by their place in the list.
-        debiased: scores of the documents of `clicks.lists`, [documents].
-        naive: the same by a ranker that took clicks for relevance.
-        observation: by position, relative to the first, [positions]; positions below the last are as the last.
-        source: what the clicks are of.
-        most: how many queries.
+        clicks: The log; documents without ids are d1, d2, ..., in the order of the list.
+        debiased: Scores of the documents of `clicks.lists`, [documents].
+        naive: The same by a ranker that was trained on raw clicks.
+        observation: Observation by position, relative to the first, [positions]; the last value counts for all below.
+        source: What the clicks are of.
+        most: Maximum number of queries.
 
     >>> from clickprism.types import Lists
     >>> lists = Lists(np.zeros((2, 1), np.float32), np.array([0, 2]), np.array(["shoes"]))
@@ -129,14 +131,14 @@ def examples_of(
     lists = clicks.lists
     shown = clicks.list_impressions.astype(np.float64)
     curve = np.ones(1) if observation is None or not len(observation) else np.asarray(observation, np.float64)
-    seen = curve[np.minimum(clicks.positions - 1, len(curve) - 1)]
+    observed = curve[np.minimum(clicks.positions - 1, len(curve) - 1)]
 
     def total(values: Float64) -> Float64:
         return np.bincount(clicks.rows, weights=values, minlength=lists.documents).astype(np.float64, copy=False)
 
     impressions, clicked = total(shown), total(clicks.clicks.astype(np.float64))
     once = np.maximum(impressions, 1)
-    position, seen = total(shown * clicks.positions) / once, total(shown * seen) / once
+    position, observed = total(shown * clicks.positions) / once, total(shown * observed) / once
     by_query = np.bincount(lists.list_of, weights=impressions, minlength=len(lists))
     chosen = np.argsort(-by_query, kind="stable")[:most]
     queries = []
@@ -152,7 +154,7 @@ def examples_of(
                 position=float(position[row]),
                 impressions=int(impressions[row]),
                 clicks=int(clicked[row]),
-                observation=round(float(seen[row]), 6),
+                observation=round(float(observed[row]), 6),
                 debiased=float(debiased[row]),
                 naive=None if naive is None else float(naive[row]),
             )

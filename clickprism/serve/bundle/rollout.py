@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, final
+from typing import TYPE_CHECKING, Final, Literal, final
 
 import numpy as np
 
@@ -38,7 +38,7 @@ Outcome = Literal["running", "promoted", "taken back"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """A rollout, as it stands or as it ended.
+    """A rollout that runs or has ended.
 
     Attributes:
         version: Version of the new bundle.
@@ -53,7 +53,7 @@ class Rollout:
         wins: Number of those in which more documents of the new bundle were clicked.
         losses: Number of those in which more documents of the current bundle were clicked.
         interval: Interval of (wins - losses) / searches, valid at any number of looks; empty for few searches.
-        reason: Why it is where it is.
+        reason: Why it runs, or why it ended.
     """
 
     version: str
@@ -125,14 +125,10 @@ def advance(deployment: Deployment, store: LogStore) -> Rollout:
         return now
     won, own = winners(found.first, found.second), now.settings
     test = confidence_sequence(won.astype(np.float64), confidence=own.confidence, tightest=own.planned_searches)
-    ends = float(test.low[-1]), float(test.high[-1])
-    now = replace(
-        now,
-        searches=len(won),
-        wins=int((won > 0).sum()),
-        losses=int((won < 0).sum()),
-        interval=ends if np.isfinite(ends).all() else (),
-    )
+    ends: tuple[float, ...] = (float(test.low[-1]), float(test.high[-1]))
+    wins, losses = int((won > 0).sum()), int((won < 0).sum())
+    ends = ends if np.isfinite(ends).all() else ()
+    now = replace(now, searches=len(won), wins=wins, losses=losses, interval=ends)
     if test.decided is not None:
         better = bool(test.low[test.decided - 1] > 0)
         reason = f"Users prefer the {'new' if better else 'current'} bundle, after {test.decided:,} searches."
@@ -145,15 +141,14 @@ def advance(deployment: Deployment, store: LogStore) -> Rollout:
 def _next_share(deployment: Deployment, now: Rollout) -> Rollout:
     """Use the next share if the stage is complete and the new bundle has not lost more searches than it won."""
     own, text = now.settings, f"Not decided after {now.searches:,} searches"
-    now = replace(now, reason=f"{text}.")
-    if now.searches - now.stage_began >= own.stage_searches and now.stage + 1 < len(own.shares):
-        if now.losses > now.wins:
-            now = replace(now, reason=f"{text}; the share does not grow, since the new bundle lost more than it won.")
-        else:
-            share = own.shares[now.stage + 1]
-            now = replace(now, stage=now.stage + 1, stage_began=now.searches, share=share, reason=f"{text}.")
-            rollout_folder(deployment).point(now.version, share=share)
-    return _write(deployment, now)
+    complete = now.searches - now.stage_began >= own.stage_searches and now.stage + 1 < len(own.shares)
+    if complete and now.losses > now.wins:
+        text += "; the share does not grow, since the new bundle lost more than it won"
+    elif complete:
+        share = own.shares[now.stage + 1]
+        now = replace(now, stage=now.stage + 1, stage_began=now.searches, share=share)
+        rollout_folder(deployment).point(now.version, share=share)
+    return _write(deployment, replace(now, reason=f"{text}."))
 
 
 def stop(deployment: Deployment) -> Rollout:
@@ -174,11 +169,11 @@ def status(deployment: Deployment) -> Rollout | None:
     file = deployment.folder / STATE
     if not file.is_file():
         return None
-    plain: dict[str, Any] = read_json(file, remedy="Delete the file: the rollout ends")
+    remedy = "Delete the file: the rollout ends"
     try:
-        return build(Rollout, plain)
+        return build(Rollout, read_json(file, remedy=remedy))
     except SettingError as error:
-        raise DataError(f"is damaged ({error})", file=file, remedy="Delete the file: the rollout ends") from None
+        raise DataError(f"is damaged ({error})", file=file, remedy=remedy) from None
 
 
 def rollout_folder(deployment: Deployment) -> Deployment:

@@ -1,7 +1,7 @@
-"""Bundles of strangers: trees that are checked before LightGBM reads them, and a first run in a process of its own.
+"""Bundles that nobody vouches for: a check of trees before LightGBM reads them, and a first run in a child process.
 
 LightGBM trusts its model files: a child that does not exist ends the process, one that leads back never ends. ONNX
-graphs are checked by `check_graph`. What passes both is scored once in a child process with a limit on memory and time.
+graphs are checked by `check_graph`. What passes both is scored once in a child process with limits on memory and time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 
 from clickprism.errors import ClickprismError, DataError
 
-MEMORY: Final = 4 << 30
-"""Bytes of address space for a first run."""
+MEMORY: Final = 4 << 30  # bytes
 SHARE: Final = 6
 SECONDS: Final = 120
-"""Seconds of processor time for a first run."""
 CATEGORICAL: Final = 1
 MAX_LEAVES: Final = 1 << 20
 OBJECTIVES: Final = ("lambdarank", "custom", "none")
@@ -32,11 +30,7 @@ OBJECTIVES: Final = ("lambdarank", "custom", "none")
 def checked_trees(text: str, *, features: int) -> str:
     """Return a LightGBM model that is safe to read, written again from what was checked.
 
-    Each tree is a tree, splits on features that there are, and ends in numbers; nothing else of the text is kept.
-
-    Args:
-        text: LightGBM's model format.
-        features: number of features of the ranker.
+    Each tree must be a tree, split on existing features, and end in finite numbers; nothing else of the text is kept.
     """
     head, _, rest = text.partition("\nTree=0\n")
     about = _values(head)
@@ -117,15 +111,12 @@ def _tree(values: Mapping[str, str], features: int) -> str:
 
 
 def verify_apart(folder: Path | str, *, memory: int = MEMORY, seconds: int = SECONDS) -> None:
-    """Verify and warm a bundle in a child process with limits, so that a hostile one harms no other process.
+    """Verify and warm a bundle in a child process with limits; raise a DataError with what it said, or how it ended.
 
     Args:
-        folder: of the bundle.
-        memory: bytes of address space, besides `SHARE` times the size of the bundle.
-        seconds: of processor time.
-
-    Raises:
-        DataError: What the child raised, or that it ended by a limit or a crash.
+        folder: Folder of the bundle.
+        memory: Bytes of address space, besides `SHARE` times the size of the bundle.
+        seconds: Seconds of processor time.
     """
     words = [sys.executable, "-m", "clickprism.serve.bundle.untrusted", str(folder), str(memory), str(seconds)]
     done = subprocess.run(words, capture_output=True, check=False, env=_environment())  # noqa: S603 - our own module

@@ -1,9 +1,9 @@
-"""LightGBM's trees as plain arrays over raw float32 features, decision for decision.
+"""LightGBM's trees as arrays over raw float32 features, with the same decision at every split.
 
-LightGBM compares in double: x <= t. A float32 x is at most t just when it is at most the greatest float32 that is, so
-that one is the threshold here. A normaliser is monotone in each feature, so it goes into the threshold as well: the
-greatest raw x whose normalised value is at most t, found by bisection through the float32 numbers. What a missing value
-does, by LightGBM's rules or as the mean that the normaliser gives it, becomes a direction of each split.
+LightGBM compares in double: x <= t. A float32 x is at most t exactly if it is at most the greatest float32 below or at
+t, so that one is the threshold here. A normaliser is monotone in each feature, so it goes into the threshold as well:
+the greatest raw x whose normalised value is at most t, found by bisection over the float32 numbers. Where a missing
+value goes, by LightGBM's rules or as the mean that the normaliser gives it, becomes a direction of each split.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ MISSING_NAN: Final = 2
 LARGEST: Final = np.finfo(np.float32).max
 SIGN: Final = np.int64(0x80000000)
 
-Nested: TypeAlias = dict[str, Any]
+Node: TypeAlias = Mapping[str, Any]
+Split: TypeAlias = tuple[int, Callable[[Float32], Bool], Any, Any]  # column, which values go left, left, right
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A tree: go left in a split if the feature is at most its threshold; a child below 0 is the leaf ~child.
+    """A tree: a value goes left if it is at most the threshold of the split; a child below 0 is the leaf ~child.
 
     Attributes:
-        feature: of each split, from 0, [splits].
-        threshold: [splits]; Float64 as LightGBM has it, until it is brought to raw features.
-        missing_left: where a missing value goes, [splits].
-        left: the child of each split, [splits].
-        right: the other one, [splits].
-        leaves: values, [splits + 1].
+        feature: Feature of each split, from 0, [splits].
+        threshold: Threshold of each split, [splits].
+        missing_left: Whether a missing value goes left, [splits].
+        left: Left child of each split, [splits].
+        right: Right child of each split, [splits].
+        leaves: Value of each leaf, [splits + 1].
     """
 
     feature: Int64
@@ -51,36 +52,40 @@ class Tree:
     leaves: Float64
 
     def root(self) -> int:
-        """The first split, or the only leaf."""
+        """Return the first split, or the only leaf."""
         return 0 if len(self.feature) else ~0
 
-    def nested(self, split: Callable[[int, int, Any, Any], Nested], leaf: Callable[[int, float], Nested]) -> Nested:
-        """The tree as objects within objects: `split(split, depth, left, right)`, `leaf(leaf, value)`."""
+    def nested(self, split: Callable[[int, Any, Any], Any], leaf: Callable[[int, float], Any]) -> Any:
+        """Return the tree as nested objects, built by `split(number, left, right)` and `leaf(number, value)`."""
 
-        def at(node: int, depth: int) -> Nested:
+        def build(node: int) -> Any:
             if node < 0:
                 return leaf(~node, float(self.leaves[~node]))
-            children = (at(int(child[node]), depth + 1) for child in (self.left, self.right))
-            return split(node, depth, *children)
+            return split(node, build(int(self.left[node])), build(int(self.right[node])))
 
-        return at(self.root(), 0)
+        return build(self.root())
+
+    def children(self) -> tuple[list[int], list[int]]:
+        """Return the left and right children as nodes of one numbering: the splits first, then the leaves."""
+        left, right = (np.where(side < 0, len(self.feature) + ~side, side).tolist() for side in (self.left, self.right))
+        return left, right
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Forest:
-    """Trees whose leaves add up to a score."""
+    """Trees whose leaves sum to a score."""
 
     trees: tuple[Tree, ...]
     features: int
 
     @property
     def scale(self) -> float:
-        """The most that a score can be, of either sign."""
+        """The largest absolute value that a score can have."""
         return float(sum(np.abs(tree.leaves).max() for tree in self.trees))
 
     def splits(self) -> tuple[Float32, ...]:
-        """The thresholds of each feature, each once, rising; without those that tell missing values from all others."""
+        """Return the distinct thresholds of each feature, without those that only separate missing values."""
         feature = np.concatenate([tree.feature for tree in self.trees] or [np.zeros(0, np.int64)])
         threshold = np.concatenate([tree.threshold for tree in self.trees] or [np.zeros(0)]).astype(np.float32)
         real = np.abs(threshold) < LARGEST
@@ -88,7 +93,7 @@ class Forest:
 
 
 def above(thresholds: Float64) -> Float64:
-    """The next float32: x < above is x <= threshold. The largest float32 stays: x is below it as good as always."""
+    """Return the next float32: x < above is x <= threshold. The largest float32 stays as it is."""
     with np.errstate(over="ignore"):
         following = np.nextafter(thresholds.astype(np.float32), np.float32(np.inf))
     held: Float64 = np.minimum(following, LARGEST).astype(np.float64)
@@ -96,9 +101,9 @@ def above(thresholds: Float64) -> Float64:
 
 
 def forest_of(text: str, features: int, normaliser: Normaliser | None) -> Forest:
-    """The trees of a LightGBM model over raw features.
+    """Return the trees of a LightGBM model over raw features.
 
-    A split on "zero as missing", or on categories, is refused: no other format has them.
+    Splits on categories, or on 0 as a missing value, are refused: no other format has them.
     """
     trees = []
     for part in text.split("\nTree=")[1:]:
@@ -106,7 +111,7 @@ def forest_of(text: str, features: int, normaliser: Normaliser | None) -> Forest
         trees.append(_tree(values))
     if not trees:
         raise DataError("the model has no trees", remedy="Train it for longer")
-    return raw(Forest(tuple(trees), features), normaliser)
+    return _raw(Forest(tuple(trees), features), normaliser)
 
 
 def _tree(values: Mapping[str, str]) -> Tree:
@@ -117,51 +122,39 @@ def _tree(values: Mapping[str, str]) -> Tree:
         return np.array(values.get(name, "").split(), dtype=kind)
 
     threshold, decision = array("threshold", np.float64), array("decision_type", np.int64)
-    if (decision & CATEGORICAL).any():
-        raise DataError("the trees split on categories", remedy="Export lightgbm, which has such splits")
     missing = (decision >> 2) & 3
-    if (missing == MISSING_ZERO).any():
-        raise DataError("the trees take 0 as missing", remedy="Export lightgbm, which knows that")
-    left_out = np.where(missing == MISSING_NAN, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
-    return Tree(
-        array("split_feature", np.int64),
-        threshold,
-        left_out,
-        array("left_child", np.int64),
-        array("right_child", np.int64),
-        array("leaf_value", np.float64),
-    )
+    if (decision & CATEGORICAL).any() or (missing == MISSING_ZERO).any():
+        raise DataError("the trees split on categories, or take 0 as missing, which no other format does")
+    missing_left = np.where(missing == MISSING_NAN, (decision & DEFAULT_LEFT) > 0, threshold >= 0)
+    left, right = array("left_child", np.int64), array("right_child", np.int64)
+    return Tree(array("split_feature", np.int64), threshold, missing_left, left, right, array("leaf_value", np.float64))
 
 
-def raw(forest: Forest, normaliser: Normaliser | None) -> Forest:
-    """The same trees over features as they were before the normaliser, with float32 thresholds."""
-    by_feature: list[list[float]] = [[] for _ in range(forest.features)]
-    for tree in forest.trees:
-        for feature, threshold in zip(tree.feature.tolist(), tree.threshold.tolist(), strict=True):
-            by_feature[feature].append(threshold)
-    distinct = [np.unique(values) for values in by_feature]
-    most = max(map(len, distinct), default=0)
-    table = np.full((most, forest.features), np.nan)
+def _raw(forest: Forest, normaliser: Normaliser | None) -> Forest:
+    """Return the same trees over features as they were before the normaliser, with float32 thresholds."""
+    feature = np.concatenate([tree.feature for tree in forest.trees])
+    threshold = np.concatenate([tree.threshold for tree in forest.trees])
+    distinct = [np.unique(threshold[feature == column]) for column in range(forest.features)]
+    table = np.full((max(map(len, distinct), default=0), forest.features), np.nan)
     for column, values in enumerate(distinct):
         table[: len(values), column] = values
-    found = _floor(table) if normaliser is None else _bisected(table, normaliser)
-    means = None if normaliser is None else _missing(normaliser)
+    raw = _floor(table) if normaliser is None else _bisected(table, normaliser)
+    means = np.full(forest.features, np.nan)
+    if normaliser is not None:  # what a missing value becomes; NaN if it stays missing
+        means = normaliser.features(means[None].astype(np.float32), np.array([0, 1]))[0].astype(np.float64)
     trees = []
     for tree in forest.trees:
-        place = np.array(
-            [np.searchsorted(distinct[f], t) for f, t in zip(tree.feature, tree.threshold, strict=True)], np.int64
-        )
-        missing_left = tree.missing_left
-        if means is not None:
-            value = means[tree.feature]
-            missing_left = np.where(np.isnan(value), missing_left, value <= tree.threshold)
-        threshold = found[place, tree.feature] if len(place) else tree.threshold
-        trees.append(pruned(replace(tree, threshold=threshold, missing_left=missing_left)))
+        pairs = zip(tree.feature, tree.threshold, strict=True)
+        place = np.array([np.searchsorted(distinct[column], value) for column, value in pairs], np.int64)
+        mean = means[tree.feature]
+        missing_left = np.where(np.isnan(mean), tree.missing_left, mean <= tree.threshold)
+        cut = raw[place, tree.feature] if len(place) else tree.threshold
+        trees.append(pruned(replace(tree, threshold=cut, missing_left=missing_left)))
     return Forest(tuple(trees), forest.features)
 
 
 def pruned(tree: Tree) -> Tree:
-    """The tree without splits that send every value, and a missing one, the same way."""
+    """Return the tree without splits that send every value, and a missing one, to the same side."""
     always = np.where(np.isposinf(tree.threshold) & tree.missing_left, 1, 0)
     always = np.where(np.isneginf(tree.threshold) & ~tree.missing_left, -1, always)
     threshold = np.clip(tree.threshold, -LARGEST, LARGEST)
@@ -184,15 +177,13 @@ def pruned(tree: Tree) -> Tree:
         splits.append(node)
         todo += [end(int(tree.right[node])), end(int(tree.left[node]))]
     new = {node: place for place, node in enumerate(splits)} | {node: ~place for place, node in enumerate(leaves)}
-    left, right = (
-        np.array([new[end(int(side[node]))] for node in splits], np.int64) for side in (tree.left, tree.right)
-    )
+    left, right = (np.array([new[end(int(side[node]))] for node in splits], int) for side in (tree.left, tree.right))
     values = tree.leaves[[~node for node in leaves]]
     return Tree(tree.feature[splits], threshold[splits], tree.missing_left[splits], left, right, values)
 
 
 def _floor(values: Float64) -> Float64:
-    """The greatest float32 that is at most each value; infinities beyond float32's range."""
+    """Return the greatest float32 that is at most each value; infinities beyond the range of float32."""
     with np.errstate(over="ignore"):
         near = values.astype(np.float32)
     down = np.where(near.astype(np.float64) > values, np.nextafter(near, np.float32(-np.inf)), near)
@@ -201,71 +192,43 @@ def _floor(values: Float64) -> Float64:
 
 
 def _bisected(table: Float64, normaliser: Normaliser) -> Float64:
-    """The greatest raw float32 of each feature whose normalised value is at most each of its thresholds, or -inf."""
+    """Return the greatest raw float32 of each feature whose normalised value is at most each threshold, or -inf."""
     offsets = np.array([0, len(table)])
-    top = _key(np.array([LARGEST], np.float32))[0]
+    top = int(LARGEST.view(np.uint32))
     low, high = np.full(table.shape, -top - 1), np.full(table.shape, top)
     for _ in range(33):
         middle = (low + high + 1) >> 1
-        left = normaliser.features(_value(middle), offsets) <= table
+        left = normaliser.features(_float(middle, top), offsets) <= table
         low, high = np.where(left, middle, low), np.where(left, high, middle - 1)
-    found = _value(low).astype(np.float64)
+    found = _float(low, top).astype(np.float64)
     return np.where(low == top, np.inf, np.where(low < -top, -np.inf, found))
 
 
-def _key(values: Float32) -> Int64:
-    """A whole number for each float32 that rises with it; both zeros have 0."""
-    bits = values.view(np.uint32).astype(np.int64)
-    return np.where(bits >= SIGN, SIGN - bits, bits)
-
-
-def _value(keys: Int64) -> Float32:
-    """The float32 of each key; those beyond the range are its ends."""
-    top = int(_key(np.array([LARGEST], np.float32))[0])
+def _float(keys: Int64, top: int) -> Float32:
+    """Return the float32 of each key, a whole number from -top to top in the order of the numbers; 0 is 0."""
     keys = np.clip(keys, -top, top)
     return np.where(keys < 0, SIGN - keys, keys).astype(np.uint32).view(np.float32)
 
 
-def _missing(normaliser: Normaliser) -> Float64:
-    """What a missing value of each feature becomes; NaN where it stays missing, [features]."""
-    row = np.full((1, len(normaliser.mean)), np.nan, np.float32)
-    made: Float64 = normaliser.features(row, np.array([0, 1]))[0].astype(np.float64)
-    return made
+def descend(root: Node, matrix: Float32, read: Callable[[Node], float | Split]) -> Float64:
+    """Return the value of the leaf that each row of a matrix reaches, [rows].
 
-
-def descend(
-    root: Mapping[str, Any],
-    rows: int,
-    *,
-    value: Callable[[Mapping[str, Any]], float | None],
-    left: Callable[[Mapping[str, Any], Int64], Bool],
-    children: Callable[[Mapping[str, Any]], tuple[Any, Any]],
-) -> Float64:
-    """The leaf value that each row ends at, [rows].
-
-    Args:
-        root: the first node.
-        rows: how many there are.
-        value: of a leaf; None for a split.
-        left: which of some rows go left at a split.
-        children: of a split, the left one first.
+    `read` returns the value of a leaf; of a split the column, which values of it go left, and both children.
 
     >>> tree = {"at": 2, "no": {"leaf": 1.5}, "yes": {"leaf": -1.0}}
-    >>> descend(tree, 4, value=lambda node: node.get("leaf"), left=lambda node, rows: rows < node["at"],
-    ...     children=lambda node: (node["yes"], node["no"])).tolist()
-    [-1.0, -1.0, 1.5, 1.5]
+    >>> rows = np.array([[0], [1], [2]], np.float32)
+    >>> descend(tree, rows, lambda node: node.get("leaf") or (0, lambda x: x < node["at"], node["yes"], node["no"]))
+    array([-1. , -1. ,  1.5])
     """
-    result = np.empty(rows)
-    todo: list[tuple[Mapping[str, Any], Int64]] = [(root, np.arange(rows))]
+    result = np.empty(len(matrix))
+    todo: list[tuple[Node, Int64]] = [(root, np.arange(len(matrix)))]
     while todo:
-        node, at = todo.pop()
-        if not len(at):
-            continue
-        leaf = value(node)
-        if leaf is not None:
-            result[at] = leaf
-            continue
-        goes = left(node, at)
-        first, second = children(node)
-        todo += [(first, at[goes]), (second, at[~goes])]
+        node, rows = todo.pop()
+        found = read(node)
+        if not isinstance(found, tuple):
+            result[rows] = found
+        elif len(rows):
+            column, goes_left, left, right = found
+            goes = goes_left(matrix[rows, column])
+            todo += [(left, rows[goes]), (right, rows[~goes])]
     return result

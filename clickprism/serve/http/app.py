@@ -1,8 +1,8 @@
 """The HTTP service as an ASGI application: routes, guards, lifespan.
 
 Starlette finds the route. Each route is an `Endpoint`, which checks who asks, calls the handler, and writes errors as
-problem+json, the log line and the metrics. A request takes its model once, at its start, so that its scores and its
-version are of one model whatever is promoted meanwhile.
+problem+json, the log line and the metrics. A request takes its model once, at its start, so its scores and its version
+are of one model whatever is promoted meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from clickprism.serve.http.call import BUSY, Answer, Authority, Call, Lines, Tokens
+from clickprism.serve.http.call import BUSY, Answer, Call, Guard, Tokens, write_line
 from clickprism.serve.http.events import Intake
 from clickprism.serve.http.messages import HealthAnswer, document
 from clickprism.serve.http.metrics import CONTENT_TYPE as METRICS
@@ -31,7 +31,7 @@ from clickprism.serve.http.problems import Problem
 from clickprism.serve.http.ranking import RankRoute
 from clickprism.serve.page.page import Page, page_files
 from clickprism.serve.settings import ServeSettings
-from clickprism.serve.store.base import SCHEMES
+from clickprism.serve.store.base import is_remote
 
 Handler = Callable[[Call], Awaitable[Answer]]
 T = TypeVar("T")
@@ -42,20 +42,26 @@ ENCODE: Final = msgspec.json.Encoder().encode
 
 @final
 class Service:
-    """The application; `start` and `stop` are its lifespan."""
+    """The application; `start` and `stop` are its lifespan.
 
-    def __init__(self, source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool) -> None:
-        self.settings = settings
+    Args:
+        source: a bundle, or a deployment whose current bundle is followed.
+        settings: of the service.
+        token: what requests must carry as `Authorization: Bearer ...`; None for no authentication, or with a file of
+            tokens.
+        request_lines: whether to write a line of JSON for every request.
+    """
+
+    def __init__(self, source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool = True) -> None:
+        self.settings, self.request_lines = settings, request_lines
         self.metrics = Metrics()
-        self.lines = Lines(requests=request_lines)
-        self.models = Models(source, settings, self.metrics, tell=self.lines.line, tell_swaps=request_lines)
-        tokens = Tokens(token, settings.token_file)
-        self.authority = Authority(tokens)
+        self.models = Models(source, settings, self.metrics, tell_swaps=request_lines)
         self.waiting = 0
-        self._document = Answer(ENCODE(document(settings, token=tokens.needed)))
+        tokens = Tokens(token, settings.token_file)
+        self.guard = Guard(tokens)
         self._ranking = RankRoute(settings, self.models, self.metrics)
         self._intake = None if settings.log is None else Intake(settings.log, settings)
-        self._remote = settings.store is not None and settings.store.startswith(SCHEMES)
+        self._remote = is_remote(settings.store)
         page = Page(settings, self.models, tokens)
         self.router = Router(redirect_slashes=False, default=Endpoint(self, "none", {}), lifespan=self._lifespan)
         self.add("/v1/rank", "rank", POST=self._ranking.take)
@@ -63,9 +69,10 @@ class Service:
         self.add("/v1/models", "models", GET=self._models)
         self.add("/v1/shadow", "shadow", GET=self._shadow)
         self.add("/metrics", "metrics", GET=self._metrics)
-        self.add("/healthz", "healthz", open_to_all=True, GET=self._healthy)
+        self.add("/healthz", "healthz", open_to_all=True, GET=_always(Answer(ENCODE(HealthAnswer("ok")))))
         self.add("/readyz", "readyz", open_to_all=True, GET=self._ready)
-        self.add("/openapi.json", "openapi", open_to_all=True, GET=self._openapi)
+        openapi = Answer(ENCODE(document(settings, token=tokens.needed)))
+        self.add("/openapi.json", "openapi", open_to_all=True, GET=_always(openapi))
         self.add("/", "page", open_to_all=True, GET=page.show)
         self.add("/session", "page", open_to_all=True, POST=page.enter)
         self.add("/session/end", "page", open_to_all=True, POST=page.leave)
@@ -116,18 +123,11 @@ class Service:
         await self._asking(self.models.stored)
         return Answer(self.metrics.text(), METRICS)
 
-    async def _healthy(self, _: Call) -> Answer:
-        return Answer(ENCODE(HealthAnswer("ok")))
-
     async def _ready(self, _: Call) -> Answer:
-        live = self.models.current.live
-        problem = None if self.models.problem() is None else UNSAID
+        live, problem = self.models.current.live, None if self.models.problem() is None else UNSAID
         if live is None:
             return Answer(ENCODE(HealthAnswer("starting", problem=problem)), status=503, headers=BUSY)
         return Answer(ENCODE(HealthAnswer("ready", live.version, problem)))
-
-    async def _openapi(self, _: Call) -> Answer:
-        return self._document
 
     async def _asking(self, work: Callable[[], T]) -> T:
         """Call what asks the store: in a thread if that goes over the network, so that no other request waits."""
@@ -141,10 +141,7 @@ class Endpoint:
     def __init__(
         self, service: Service, label: str, handlers: Mapping[str, Handler], *, open_to_all: bool = False
     ) -> None:
-        self._service = service
-        self._label = label
-        self._handlers = handlers
-        self._open = open_to_all
+        self._service, self._label, self._handlers, self._open = service, label, handlers, open_to_all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -163,8 +160,7 @@ class Endpoint:
             self._end(call, 499)
             return
         except Exception:
-            trace = traceback.format_exc()
-            service.lines.line({"level": "error", "request_id": call.request_id, "error": trace})
+            write_line({"level": "error", "request_id": call.request_id, "error": traceback.format_exc()})
             failure = Problem(500, "an error of the service; its log says more under this request_id", kind="internal")
             answer = Answer(failure.body(call.request_id), PROBLEM, 500)
         finally:
@@ -176,9 +172,9 @@ class Endpoint:
         service = self._service
         if service.waiting > service.settings.max_waiting:
             raise Problem(503, "too many requests are under way", kind="busy", headers=BUSY)
-        service.authority.check_host(call)
+        service.guard.check_host(call)
         if not self._open:
-            service.authority.check(call.fields.get(b"authorization"))
+            service.guard.check_token(call.fields.get(b"authorization"))
         if not self._handlers:
             raise Problem(404, "there is nothing at this path; /openapi.json lists what there is", kind="no-such-path")
         handler = self._handlers.get("GET" if call.method == "HEAD" else call.method)
@@ -193,26 +189,9 @@ class Endpoint:
             call.after()
         seconds = time.perf_counter() - call.started
         self._service.metrics.request(self._label, status, seconds)
-        lines = self._service.lines
-        if lines.requests or status >= 500:
-            path = call.scope["path"][:200]
-            line = {"request_id": call.request_id, "method": call.method, "path": path, "status": status}
-            lines.line({**line, "ms": round(seconds * 1000, 3), **call.notes})
-
-
-def create_app(
-    source: Path, settings: ServeSettings, *, token: str | None = None, request_lines: bool = True
-) -> Service:
-    """Return the service as an ASGI application.
-
-    Args:
-        source: a bundle, or a deployment whose current bundle is followed.
-        settings: of the service.
-        token: what requests must carry as `Authorization: Bearer ...`; None for no authentication, or with a file of
-            tokens.
-        request_lines: whether to write a line of JSON for every request.
-    """
-    return Service(source, settings, token=token, request_lines=request_lines)
+        if self._service.request_lines or status >= 500:
+            line = {"request_id": call.request_id, "method": call.method, "path": call.scope["path"][:200]}
+            write_line(line, status=status, ms=round(seconds * 1000, 3), **call.notes)
 
 
 def _always(answer: Answer) -> Handler:

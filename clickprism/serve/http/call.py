@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from clickprism.errors import DataError
@@ -50,25 +50,22 @@ class Answer:
 
 
 @final
-class Call(Request):
+class Call:
     """A request that is being answered.
 
     Attributes:
-        started: when it came, by `time.perf_counter`.
-        request_id: its `X-Request-Id` if that is safe to log, else a new one.
-        fields: headers by name; the last of several with one name.
-        hosts: number of `Host` headers; HTTP/1.1 has exactly one.
-        unread: whether a part of the body may not have been read.
-        notes: values for its line in the log.
-        after: what to do once the answer is sent.
+        started: When it came, by `time.perf_counter`.
+        request_id: Its `X-Request-Id` if that is safe to log, else a new one.
+        fields: Headers by name; the last of several with one name.
+        unread: Whether a part of the body may not have been read.
+        notes: Values for its line in the log.
+        after: What to do once the answer is sent.
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        super().__init__(scope, receive)
+        self.scope, self.method = scope, scope["method"]
         self.started = time.perf_counter()
-        raw: list[tuple[bytes, bytes]] = scope["headers"]
-        self.fields = dict(raw)
-        self.hosts = sum(name == b"host" for name, _ in raw)
+        self.fields: dict[bytes, bytes] = dict(scope["headers"])
         given = self.fields.get(b"x-request-id")
         if given is not None and _REQUEST_ID.fullmatch(given):
             self.request_id = given.decode()
@@ -77,6 +74,7 @@ class Call(Request):
         self.unread = self.fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.fields
         self.notes: dict[str, Any] = {}
         self.after: Callable[[], None] | None = None
+        self._receive = receive
 
     @property
     def content_type(self) -> bytes:
@@ -90,22 +88,22 @@ class Call(Request):
             raise Problem(415, f"send the body as Content-Type: {words}", kind="content-type")
 
     async def read(self, *, limit: int, timeout: float, gzip: bool = False) -> bytes:
-        """Return the whole body; too long a one is a problem of status 413 at once, one that does not come in time 408.
+        """Return the whole body; status 413 if it is too long, 408 if it does not come in time.
 
         Args:
             limit: maximum number of bytes, as sent and, with `gzip`, after decompression.
             timeout: seconds within which the body must arrive.
-            gzip: whether the body may be compressed; other encodings are a problem of status 415.
+            gzip: whether the body may be compressed; other encodings get status 415.
         """
         encoding = self.fields.get(b"content-encoding", b"identity").strip().lower()
         if encoding != b"identity" and not (gzip and encoding == b"gzip"):
             taken = b"gzip" if gzip else b"identity"
             detail = f"send the body with Content-Encoding {taken.decode()}, or without this header"
             raise Problem(415, detail, kind="content-encoding", headers=((b"accept-encoding", taken),))
-        length = self.fields.get(b"content-length")
-        if length is not None and not length.isdigit():
+        length = self.fields.get(b"content-length", b"0")
+        if not length.isdigit():
             raise Problem(400, "Content-Length is not a number", kind="malformed", headers=_CLOSE)
-        if length is not None and (len(length) > 18 or int(length) > limit):
+        if len(length) > 18 or int(length) > limit:
             raise _too_large(limit)
         try:
             async with asyncio.timeout(timeout):
@@ -119,7 +117,7 @@ class Call(Request):
         parts: list[bytes] = []
         size = 0
         while True:
-            message = await self.receive()
+            message = await self._receive()
             if message["type"] != "http.request":
                 raise ClientDisconnect
             parts.append(message["body"])
@@ -229,41 +227,40 @@ def read_tokens(file: Path) -> tuple[bytes, ...]:
 
 
 @final
-class Authority:
+class Guard:
     """Decides who may send requests: by the `Authorization` header, or without a token by the `Host`.
 
-    >>> Authority(Tokens("secret")).check(b"Bearer secret")
-    >>> Authority(Tokens()).check(None)
-    >>> Authority(Tokens("secret")).check(b"Bearer guess")
+    >>> Guard(Tokens("secret")).check_token(b"Bearer secret")
+    >>> Guard(Tokens()).check_token(None)
+    >>> Guard(Tokens("secret")).check_token(b"Bearer guess")
     Traceback (most recent call last):
     clickprism.serve.http.problems.Problem: the token is not that of this service
     """
 
     def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
-        self._open = not tokens.needed
+        self._tokens, self._open = tokens, not tokens.needed
 
     def check_host(self, call: Call) -> None:
         """Raise a problem of status 400 without exactly one `Host`, and without a token 421 if it is another machine.
 
         A page of another host can have its name point to this machine, and so make a browser here send requests to it.
         """
-        if call.hosts != 1:
-            raise Problem(400, f"the request has {call.hosts} Host headers, not one", kind="malformed")
-        if self._open and not _is_here(call.fields[b"host"]):
+        hosts = [value for name, value in call.scope["headers"] if name == b"host"]
+        if len(hosts) != 1:
+            raise Problem(400, f"the request has {len(hosts)} Host headers, not one", kind="malformed")
+        if self._open and not _is_here(hosts[0]):
             detail = "without a token the service answers to names of this machine only, such as localhost"
             raise Problem(421, detail, kind="host")
 
-    def check(self, header: bytes | None) -> None:
-        """Raise a problem of status 401 unless the header carries a valid token."""
+    def check_token(self, header: bytes | None) -> None:
+        """Raise a problem of status 401 unless the header has a valid token."""
         if self._open:
             return
-        if header is None:
-            detail = "a token is needed: send it as Authorization: Bearer ..."
+        scheme, _, given = (header or b"").partition(b" ")
+        if scheme.lower() != b"bearer" or not self._tokens.knows(given.strip()):
+            detail = "the token is not that of this service"
+            detail = detail if header else "a token is needed: send it as Authorization: Bearer ..."
             raise Problem(401, detail, kind="unauthorised", headers=_CHALLENGE)
-        scheme, _, given = header.partition(b" ")
-        if not (scheme.lower() == b"bearer" and self._tokens.knows(given.strip())):
-            raise Problem(401, "the token is not that of this service", kind="unauthorised", headers=_CHALLENGE)
 
 
 @lru_cache(64)
@@ -277,32 +274,19 @@ def _is_here(header: bytes) -> bool:
     return found is not None and is_loopback(found[1] or found[2])
 
 
-@final
-class Lines:
-    """The log of the service: one line of JSON for each request or event, each written in one piece."""
-
-    def __init__(self, handle: int = 2, *, requests: bool) -> None:
-        self._handle = handle
-        self.requests = requests
-        self._encoder = msgspec.json.Encoder()
-
-    def line(self, values: dict[str, Any]) -> None:
-        """Write one line; a reader that went away is no error."""
-        with suppress(OSError):
-            os.write(self._handle, self._encoder.encode({"time": _time(), **values}) + b"\n")
+def write_line(values: dict[str, Any], **more: Any) -> None:
+    """Write one line of JSON to standard error, in one piece; a reader that went away is no error."""
+    now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
+    with suppress(OSError):
+        os.write(2, msgspec.json.encode({"time": f"{now}Z", **values, **more}) + b"\n")
 
 
 @final
-class JsonFormatter(logging.Formatter):
-    """Formats records of `logging`, which libraries write, as lines of JSON."""
+class JsonHandler(logging.Handler):
+    """Writes what libraries log as lines of JSON."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """Return one record as a line."""
-        values: dict[str, Any] = {"time": _time(), "level": record.levelname.lower(), "message": record.getMessage()}
-        if record.exc_info:
-            values["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(values).decode()
-
-
-def _time() -> str:
-    return f"{datetime.now(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        error = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
+        values = {"level": record.levelname.lower(), "message": record.getMessage()}
+        write_line(values | ({} if error is None else {"error": error}))

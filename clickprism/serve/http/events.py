@@ -35,7 +35,7 @@ from clickprism.log.read import detect
 from clickprism.log.store import LogStore
 from clickprism.serve.http.call import BUSY, JSON, Call
 from clickprism.serve.http.messages import EVENT_KEY, NDJSON, EventsAnswer
-from clickprism.serve.http.problems import UNREADABLE, Problem, malformed
+from clickprism.serve.http.problems import UNREADABLE, Problem, invalid, malformed
 from clickprism.serve.settings import ServeSettings
 
 POINTS: Final = ("batch-written", "batch-ingested", "batch-kept")
@@ -65,80 +65,14 @@ def as_lines(body: bytes) -> bytes:
         return text
     flat = text.replace(b"\n", b" ").replace(b"\r", b" ")
     try:
-        rows = msgspec.json.decode(flat, type=list[msgspec.Raw])
+        return b"\n".join(map(bytes, msgspec.json.decode(flat, type=list[msgspec.Raw])))
     except UNREADABLE as error:
         raise malformed(error) from None
-    return b"\n".join(map(bytes, rows))
-
-
-@final
-class Inbox:
-    """The folder of batches of a log; any number of processes may share it."""
-
-    def __init__(self, log: Path) -> None:
-        self.folder = log / FOLDER
-        create_folder(self.folder)
-
-    def put(self, key: str, lines: bytes) -> Path | None:
-        """Write a batch and wait until it is on disk; return None if the log has it already.
-
-        Raises:
-            Problem: Another batch has this key (409).
-        """
-        name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
-        packed = _packed(name, lines)
-        path = self.folder / f"{name}{SUFFIX}"
-        if self._known(path, packed):
-            return None
-        try:
-            with atomic_file(path, replace=False) as draft:
-                draft.write_bytes(packed)
-        except FileExistsError:
-            with suppress(FileNotFoundError):  # the log may have it by now
-                if path.read_bytes() != packed:
-                    raise _conflict() from None
-            sync(self.folder)  # the other writer may not have come to this yet
-        try:
-            return None if self._known(path, packed) else path
-        except Problem:
-            path.unlink(missing_ok=True)
-            raise
-
-    def waiting(self) -> list[Path]:
-        """Return all batches that are here, such as those of a process that died."""
-        return sorted(self.folder.glob(f"*{SUFFIX}"))
-
-    def keep(self, path: Path) -> None:
-        """Remember the key of a batch that the log has on disk, and remove the batch."""
-        with suppress(FileNotFoundError):  # another process was faster
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            write_file(_kept(path), json.dumps({"digest": digest}))
-            crash_point("batch-kept")
-            path.unlink()
-
-    def clear(self, *, hours: float) -> None:
-        """Forget keys, and what was half written, that are older."""
-        oldest = time.time() - 3600 * hours
-        for pattern in ("*.json", f".*{DRAFT}"):
-            for path in self.folder.glob(pattern):
-                with suppress(FileNotFoundError):
-                    if path.stat().st_mtime < oldest:
-                        path.unlink()
-
-    def _known(self, path: Path, packed: bytes) -> bool:
-        """Return whether the log has this batch; raise an error if it has another one of the same key."""
-        try:
-            digest = json.loads(_kept(path).read_bytes())["digest"]
-        except (FileNotFoundError, ValueError):
-            return False
-        if digest != hashlib.sha256(packed).hexdigest():
-            raise _conflict()
-        return True
 
 
 @final
 class EventSink:
-    """Takes batches of events for a log. Threads may share one; processes have one each.
+    """Takes batches of events for a log. Threads may share one; any number of processes may have one for a log.
 
     Args:
         log: the folder of the log; it is created if it does not exist.
@@ -152,7 +86,8 @@ class EventSink:
     ) -> None:
         self._max_rows, self._max_waiting, self._group_seconds = max_rows, max_waiting, group_seconds
         self._store = LogStore.open(log, create=True)
-        self._inbox = Inbox(self._store.folder)
+        self._inbox = self._store.folder / FOLDER
+        create_folder(self._inbox)
         self._changed = threading.Condition()
         self._waiting: set[Path] = set()
         self._closed = False
@@ -175,7 +110,7 @@ class EventSink:
         lines = as_lines(body)
         rows = sum(bool(line.strip()) for line in lines.split(b"\n"))
         if not rows:
-            raise Problem(422, "the batch has no rows", kind="invalid", pointer="")
+            raise invalid("the batch has no rows", "")
         if rows > self._max_rows:
             raise Problem(413, f"the batch has {rows:,} rows, more than {self._max_rows:,}", kind="too-large")
         with self._changed:
@@ -183,7 +118,7 @@ class EventSink:
                 words = "the service stops" if self._closed else f"{len(self._waiting):,} batches wait already"
                 raise Problem(503, words, kind="busy", headers=BUSY)
         try:
-            path = self._inbox.put(key, lines)
+            path = self._put(key, lines)
             crash_point("batch-written")
             if path is not None:
                 self._check(path)
@@ -208,27 +143,60 @@ class EventSink:
             self._changed.notify_all()
         self._writer.join()
 
+    def _put(self, key: str, lines: bytes) -> Path | None:
+        """Write a batch and wait until it is on disk; return None if the log has it already."""
+        name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+        content = io.BytesIO()
+        with gzip.GzipFile(name, "wb", compresslevel=1, fileobj=content, mtime=0) as file:
+            file.write(lines)
+        packed, path = content.getvalue(), self._inbox / f"{name}{SUFFIX}"
+        if self._known(path, packed):
+            return None
+        try:
+            with atomic_file(path, replace=False) as draft:
+                draft.write_bytes(packed)
+        except FileExistsError:
+            with suppress(FileNotFoundError):  # the log may have it by now
+                if path.read_bytes() != packed:
+                    raise _conflict() from None
+            sync(self._inbox)  # the other writer may not have come to this yet
+        try:
+            return None if self._known(path, packed) else path
+        except Problem:
+            path.unlink(missing_ok=True)
+            raise
+
+    def _known(self, path: Path, packed: bytes) -> bool:
+        """Return whether the log has this batch; raise an error if it has another one of the same key."""
+        try:
+            digest = json.loads(_kept(path).read_bytes())["digest"]
+        except (FileNotFoundError, ValueError):
+            return False
+        if digest != hashlib.sha256(packed).hexdigest():
+            raise _conflict()
+        return True
+
     def _check(self, path: Path) -> None:
         """Remove a batch whose rows can never be read into this log, and raise an error."""
         try:
             found = detect(path, self._store.settings.source)
+            problem = None if found.format == "json" else f"this log takes {found.format}, not JSON"
         except FileNotFoundError:  # another process has ingested it
             return
         except DataError as error:
+            problem = str(error).removeprefix(f"{path}: ")
+        if problem is not None:
             path.unlink(missing_ok=True)
-            raise Problem(409, str(error).removeprefix(f"{path}: "), kind="other-rows") from None
-        if found.format != "json":
-            path.unlink(missing_ok=True)
-            raise Problem(409, f"this log takes {found.format}, not JSON", kind="other-rows")
+            raise Problem(409, problem, kind="other-rows")
 
     def _write(self) -> None:
         """Ingest what waits, again and again."""
         with self._changed:
-            self._waiting |= set(self._inbox.waiting())
+            self._waiting |= set(self._inbox.glob(f"*{SUFFIX}"))  # such as batches of a process that died
         cleared = 0.0
         while True:
             if time.monotonic() > cleared + CLEAR_SECONDS:
-                self._inbox.clear(hours=KEEP_HOURS)
+                self._clear()
                 cleared = time.monotonic()
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed, CLEAR_SECONDS)
@@ -238,12 +206,12 @@ class EventSink:
             with self._changed:
                 self._waiting -= done
                 self._changed.notify_all()
-                if last and len(done) == len(group) and self._waiting:
-                    continue
-                if last:
+                complete = len(done) == len(group)
+                if last and not (complete and self._waiting):
                     return
-                pause = self._group_seconds if len(done) == len(group) else RETRY_SECONDS
-                self._changed.wait_for(lambda: self._closed, max(0.0, started + pause - time.monotonic()))
+                if not last:
+                    pause = self._group_seconds if complete else RETRY_SECONDS
+                    self._changed.wait_for(lambda: self._closed, max(0.0, started + pause - time.monotonic()))
 
     def _ingest(self, batches: list[Path]) -> set[Path]:
         """Ingest batches together, or each alone if that fails; return those that need not wait any more."""
@@ -254,7 +222,7 @@ class EventSink:
                 ingest(there, self._store.folder, max_bad_ratio=1, threads=1, memory="500MB", robots=False)
                 crash_point("batch-ingested")
                 for path in there:
-                    self._inbox.keep(path)
+                    self._keep(path)
         except Exception as error:
             if len(there) > 1:
                 return done.union(*(self._ingest([path]) for path in there))
@@ -262,21 +230,36 @@ class EventSink:
             return done
         return done | set(there)
 
+    def _keep(self, path: Path) -> None:
+        """Remember the key of a batch that the log has on disk, and remove the batch."""
+        with suppress(FileNotFoundError):  # another process was faster
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            write_file(_kept(path), json.dumps({"digest": digest}))
+            crash_point("batch-kept")
+            path.unlink()
+
+    def _clear(self) -> None:
+        """Forget old keys, and delete old unfinished files."""
+        oldest = time.time() - 3600 * KEEP_HOURS
+        for path in (*self._inbox.glob("*.json"), *self._inbox.glob(f".*{DRAFT}")):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+
 
 @final
 class Intake:
     """The handler of `POST /v1/events`."""
 
     def __init__(self, log: Path, settings: ServeSettings) -> None:
-        self._log = log
-        self._settings = settings
+        self._log, self._settings = log, settings
         self._sink: EventSink | None = None
         self._opening = threading.Lock()
         self._pool = ThreadPoolExecutor(THREADS, "clickprism-events")
 
     def start(self) -> None:
         """Open the log in a thread; batches that a worker left when it died are ingested."""
-        self._pool.submit(self.open)
+        self._pool.submit(self._open)
 
     async def take(self, call: Call) -> EventsAnswer:
         """Read a batch and write it to disk."""
@@ -287,11 +270,10 @@ class Intake:
             raise Problem(422, detail, kind="idempotency-key")
         body = await call.read(limit=self._settings.max_body, timeout=self._settings.timeout, gzip=True)
         if call.content_type == JSON and body.lstrip()[:1] != b"[":
-            raise Problem(422, "expected `array`", kind="invalid", pointer="")
+            raise invalid("expected `array`", "")
         key = f"sha256-{hashlib.sha256(body).hexdigest()}" if given is None else given.decode()
-        rows = await asyncio.get_running_loop().run_in_executor(self._pool, self._accept, body, key)
-        call.notes["rows"] = rows
-        return EventsAnswer(call.request_id, key, rows)
+        call.notes["rows"] = await asyncio.get_running_loop().run_in_executor(self._pool, self._accept, body, key)
+        return EventsAnswer(call.request_id, key, call.notes["rows"])
 
     def close(self) -> None:
         """Finish what waits."""
@@ -299,7 +281,7 @@ class Intake:
         if self._sink is not None:
             self._sink.close()
 
-    def open(self) -> EventSink:
+    def _open(self) -> EventSink:
         """Return the sink, which is opened when it is first needed."""
         with self._opening:
             if self._sink is None:
@@ -308,20 +290,13 @@ class Intake:
 
     def _accept(self, body: bytes, key: str) -> int:
         try:
-            return self.open().accept(body, key=key)
+            return self._open().accept(body, key=key)
         except DataError as error:
             raise Problem(503, f"the log cannot be written: {error}", kind="log") from None
 
 
 def _kept(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(SUFFIX) + ".json")
-
-
-def _packed(name: str, lines: bytes) -> bytes:
-    packed = io.BytesIO()
-    with gzip.GzipFile(name, "wb", compresslevel=1, fileobj=packed, mtime=0) as file:
-        file.write(lines)
-    return packed.getvalue()
 
 
 def _conflict() -> Problem:

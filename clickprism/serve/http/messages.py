@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, Final, cast, final
 
 import msgspec
 from msgspec import Meta
 
-from clickprism.serve.http.problems import CONTENT_TYPE, UNREADABLE, Details, Problem, malformed, phrase
+from clickprism.serve.http.problems import CONTENT_TYPE, UNREADABLE, Details, Problem, malformed
 from clickprism.serve.settings import ServeSettings
 
-LARGEST: Final = 1e15
-"""Of a feature's value: more loses its meaning in 32 bits, and a network may overflow on it."""
-LONGEST_ID: Final = 512
-LONGEST_TEXT: Final = 100_000
-MOST: Final = 1_000_000
+LARGEST: Final = 1e15  # of a feature: more loses its meaning in 32 bits, and a network may overflow on it
 
-Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
-Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
+Id = Annotated[str, Meta(min_length=1, max_length=512)]
+Text = Annotated[str, Meta(max_length=100_000)]
 Value = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-Raw = Value | bool | Annotated[str, Meta(max_length=LONGEST_TEXT)] | list[Value] | None
+Raw = Value | bool | Text | list[Value] | None
 
 
 @final
@@ -28,11 +25,11 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     """A document with what the request knows of it; the store has the rest.
 
     Attributes:
-        id: as the store and the log have it.
-        features: by name, or in the order of `feature_names` or of the model; null where one is missing. Of features by
-            name, those that are not given are taken from the store, or filled as in training. A ranker that was trained
-            on categories, dates or vectors takes them as texts and lists by name.
-        text: for rankers that read.
+        id: Id of the document in the store and the log.
+        features: Features by name, or in the order of `feature_names` or of the model; null where one is missing.
+            Features that are not given by name come from the store, or are filled as in training. A ranker that was
+            trained on categories, dates or vectors takes them as texts and lists by name.
+        text: Text for rankers that read texts.
     """
 
     id: Id
@@ -45,13 +42,12 @@ class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
     """One query and the documents to rank for it.
 
     Attributes:
-        documents: ids, or objects with features or texts, in the order of the search engine: a service with a re-rank
-            depth reorders only the first of them.
-        query_id: as the store and the log have it.
-        query: its text, for rankers that read.
-        feature_names: the order of features that are lists; the model's, where it is not said.
-        explain: say what each score is made of.
-        top: how many items to answer with; all, where it is not said.
+        documents: Ids, or objects with features or texts, in the order of the search engine.
+        query_id: Id of the query in the store and the log.
+        query: Text of the query for rankers that read texts.
+        feature_names: Order of features that are lists; by default that of the model.
+        explain: Add the parts of each score.
+        top: Number of items in the answer; by default all.
     """
 
     documents: Annotated[list[Id | Document], Meta(min_length=1)]
@@ -59,20 +55,24 @@ class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
     query: Text | None = None
     feature_names: list[str] | None = None
     explain: bool = False
-    top: Annotated[float, Meta(ge=1, le=MOST, multiple_of=1)] | None = None
+    top: Annotated[float, Meta(ge=1, le=1_000_000, multiple_of=1)] | None = None
 
     def ids(self) -> tuple[list[str], bool]:
-        """The ids of the documents in the order of the request, and whether there is nothing but ids."""
+        """Return the ids of the documents in the order of the request, and whether it has nothing but ids."""
         if set(map(type, self.documents)) == {str}:
             return cast("list[str]", self.documents), True
         return [each if isinstance(each, str) else each.id for each in self.documents], False
+
+    def features(self) -> list[list[Value | None] | dict[str, Raw] | None]:
+        """Return the features of each document."""
+        return [None if isinstance(each, str) else each.features for each in self.documents]
 
 
 _DECODER: Final = msgspec.json.Decoder(RankRequest)
 
 
 def read_rank_request(body: bytes, *, max_documents: int) -> RankRequest:
-    """The request in a body.
+    """Return the request in a body.
 
     >>> read_rank_request(b'{"query_id": "q", "documents": ["a", {"id": "b"}]}', max_documents=2).ids()
     (['a', 'b'], False)
@@ -92,13 +92,13 @@ def read_rank_request(body: bytes, *, max_documents: int) -> RankRequest:
 
 @final
 class Item(msgspec.Struct, omit_defaults=True, gc=False):
-    """A document in its place of the ranking.
+    """A document of the ranking.
 
     Attributes:
-        id: of the document.
-        score: higher first; null for a document that the store does not have and the model cannot score without.
-        parts: with `explain`: what the score is made of.
-        ranker: the version of the model whose ranking put it here, when two are interleaved.
+        id: Id of the document.
+        score: Score, higher first; null if the store does not have the document and the model needs its features.
+        parts: What the score consists of (`explain`).
+        ranker: Version of the model that placed the document here (interleaving).
     """
 
     id: str
@@ -109,21 +109,21 @@ class Item(msgspec.Struct, omit_defaults=True, gc=False):
 
 @final
 class RankAnswer(msgspec.Struct, omit_defaults=True):
-    """A ranking, all of one model and one state of the store.
+    """A ranking by one model and one version of the store.
 
     Attributes:
-        request_id: that of the request's `X-Request-Id`, or a new one.
-        model_version: of the bundle that scored.
-        took_ms: milliseconds from the request's arrival to here.
-        items: best first; where `reranked` is given, those documents best first, then the others as requested.
-        feature_version: of the store, where it was asked.
-        feature_as_of: when what it has was true, UTC.
-        feature_age: seconds since then.
-        stale: whether that is more than the service's limit.
-        not_found: documents that the store does not have; they were scored as documents without clicks.
-        observation: with `explain`: how often each position is observed, relative to the first, where the model knows.
-        interleaved: the versions of the two models whose rankings were interleaved.
-        reranked: the number of documents that were re-ranked, from the first of the request, where it was not all.
+        request_id: That of the request's `X-Request-Id`, or a new one.
+        model_version: Version of the bundle that scored.
+        took_ms: Milliseconds from the arrival of the request to here.
+        items: Documents, best first; where `reranked` is given, the others follow these in the order of the request.
+        feature_version: Version of the store.
+        feature_as_of: Time of its features (UTC).
+        feature_age: Seconds since then.
+        stale: Whether that is more than the limit of the service.
+        not_found: Documents that the store does not have.
+        observation: Observation probability by position, relative to position 1 (`explain`).
+        interleaved: Versions of the two models whose rankings were interleaved.
+        reranked: Number of documents that were re-ranked, from the first of the request, if not all.
     """
 
     request_id: str
@@ -142,22 +142,7 @@ class RankAnswer(msgspec.Struct, omit_defaults=True):
 
 @final
 class ModelAnswer(msgspec.Struct, omit_defaults=True):
-    """A model that is loaded.
-
-    Attributes:
-        role: current, shadow or interleaved.
-        version: of its bundle.
-        kind: of its ranker.
-        needs: what it scores by: features, clicks, texts.
-        feature_names: in order.
-        click_fields: in order.
-        created: when the bundle was made.
-        since: when this worker began to answer by it.
-        method: what trained it.
-        metrics: what it reached.
-        data: what it was trained on.
-        rerank_depth: the number of documents of a request that it re-ranks, from the first; all, where it is not said.
-    """
+    """A model that is loaded; its role is current, shadow or interleaved."""
 
     role: str
     version: str
@@ -175,13 +160,13 @@ class ModelAnswer(msgspec.Struct, omit_defaults=True):
 
 @final
 class ModelsAnswer(msgspec.Struct, omit_defaults=True):
-    """The models that this worker answers by, and the store.
+    """The models that this worker answers with, and the store.
 
     Attributes:
-        models: the current one first.
-        previous: versions that a rollback goes back to, newest first.
-        problem: why the model that the deployment points to is not served, if it is not.
-        store: version, time and size of the store.
+        models: The current model first.
+        previous: Versions that a rollback returns to, newest first.
+        problem: Why the model that the deployment points to is not served.
+        store: Version, time and size of the store.
     """
 
     models: list[ModelAnswer]
@@ -192,13 +177,7 @@ class ModelsAnswer(msgspec.Struct, omit_defaults=True):
 
 @final
 class HealthAnswer(msgspec.Struct, omit_defaults=True):
-    """Whether the service lives, or is ready to rank.
-
-    Attributes:
-        status: ok, ready or starting.
-        model_version: that answers, when ready.
-        problem: what is wrong though requests are answered, such as a new model that is broken.
-    """
+    """Whether the service runs (ok), or can rank (ready or starting); `problem` says that a new model is broken."""
 
     status: str
     model_version: str | None = None
@@ -209,15 +188,7 @@ class HealthAnswer(msgspec.Struct, omit_defaults=True):
 class ShadowAnswer(msgspec.Struct):
     """How the shadow model would have ranked, over all workers since the service began.
 
-    Attributes:
-        version: of the shadow model.
-        requests: that it scored.
-        dropped: that it did not, since it could not keep up.
-        failed: that it could not score.
-        top_differs: requests with another first document.
-        order_differs: requests with another order.
-        mean_tau: Kendall's tau between the two orders, on average over requests of two documents and more.
-        mean_difference: the absolute difference of a document's scores, on average.
+    `top_differs` and `order_differs` count requests; `mean_tau` is Kendall's tau between the two orders.
     """
 
     version: str
@@ -230,107 +201,80 @@ class ShadowAnswer(msgspec.Struct):
     mean_difference: float | None
 
 
-EVENT_KEY: Final = r"^[A-Za-z0-9._:-]{1,128}$"
-NDJSON: Final = b"application/x-ndjson"
-
-
 @final
 class EventsAnswer(msgspec.Struct):
-    """A batch that is on disk; the log has it within seconds.
-
-    Attributes:
-        request_id: of this request.
-        key: under which the batch is known; the same batch again under the same key counts once.
-        rows: number of rows.
-    """
+    """A batch that is on disk, and in the log within seconds; the same key again counts once."""
 
     request_id: str
     key: str
     rows: int
 
 
-STRUCTURES: Final = (RankRequest, RankAnswer, ModelsAnswer, HealthAnswer, ShadowAnswer, EventsAnswer, Details)
+EVENT_KEY: Final = r"^[A-Za-z0-9._:-]{1,128}$"
+NDJSON: Final = b"application/x-ndjson"
 SCHEMAS: Final = "#/components/schemas/"
-ANYWHERE: Final = (400, 401, 405, 500, 503)
-WITH_BODY: Final = (*ANYWHERE, 408, 413, 415, 422)
+STRUCTURES: Final = (RankRequest, RankAnswer, ModelsAnswer, HealthAnswer, ShadowAnswer, EventsAnswer, Details)
+OPEN: Final = (400, 405, 500, 503)
+GUARDED: Final = (*OPEN, 401)
+WITH_BODY: Final = (*GUARDED, 408, 413, 415, 422)
+TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
+OBJECT: Final = {"application/json": {"schema": {"type": "object"}}}
 EVENT: Final = {
     "type": "object",
     "description": "An impression, a ranking or an interaction, with the columns of docs/datamodel.md.",
     "required": ["time", "search_id"],
 }
+EVENTS: Final = {
+    "application/json": {"schema": {"type": "array", "minItems": 1, "items": EVENT}},
+    NDJSON.decode(): {"schema": EVENT},
+}
+KEY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "The same batch again under the same key counts once; by default the SHA-256 of the batch.",
+    "schema": {"type": "string", "pattern": EVENT_KEY},
+}
 
 
 def document(settings: ServeSettings, *, token: bool) -> dict[str, Any]:
-    """Return the OpenAPI document, made from the structures that read and write the bodies.
+    """Return the OpenAPI document. `GET /v1/models` says which features a request needs."""
 
-    Which features a request needs depends on the model and the store; `GET /v1/models` says that.
-    """
+    def content(structure: type[msgspec.Struct], kind: bytes = b"application/json") -> dict[str, Any]:
+        return {kind.decode(): {"schema": {"$ref": f"{SCHEMAS}{structure.__name__}"}}}
+
+    def answer(summary: str, body: dict[str, Any], errors: tuple[int, ...], *, status: int = 200) -> dict[str, Any]:
+        responses = {str(status): {"description": summary, "content": body}}
+        problem = content(Details, CONTENT_TYPE)
+        responses |= {str(each): {"description": HTTPStatus(each).phrase, "content": problem} for each in errors}
+        return {"summary": summary, "responses": responses} | ({"security": []} if errors == OPEN else {})
+
+    def body(taken: dict[str, Any]) -> dict[str, Any]:
+        return {"required": True, "description": f"At most {settings.max_body:,} bytes.", "content": taken}
+
+    rank = answer("Rank documents for a query", content(RankAnswer), WITH_BODY)
+    events = answer("Put events into the log", content(EventsAnswer), (*WITH_BODY, 409), status=202)
+    ready = answer("Whether the service can rank", content(HealthAnswer), OPEN)
+    ready["responses"]["503"]["content"] |= content(HealthAnswer)
+    paths: dict[str, Any] = {
+        "/v1/rank": {"post": rank | {"requestBody": body(content(RankRequest))}},
+        "/v1/events": {"post": events | {"requestBody": body(EVENTS), "parameters": [KEY]}},
+        "/v1/models": {"get": answer("The models that answer", content(ModelsAnswer), GUARDED)},
+        "/v1/shadow": {"get": answer("How the shadow model disagrees", content(ShadowAnswer), GUARDED)},
+        "/metrics": {"get": answer("Metrics for Prometheus", TEXT, GUARDED)},
+        "/healthz": {"get": answer("Whether the service runs", content(HealthAnswer), OPEN)},
+        "/readyz": {"get": ready},
+        "/openapi.json": {"get": answer("This document", OBJECT, OPEN)},
+    }
+    if settings.log is None:
+        del paths["/v1/events"]
+    if settings.shadow is None:
+        del paths["/v1/shadow"]
     _, schemas = msgspec.json.schema_components(STRUCTURES, ref_template=f"{SCHEMAS}{{name}}")
     schemas["RankRequest"]["properties"]["documents"]["maxItems"] = settings.max_documents
-    limit = f"Bodies of at most {settings.max_body:,} bytes."
-    rank = _operation("Rank documents for a query", "rank", _json("RankAnswer"), errors=WITH_BODY)
-    rank["requestBody"] = {"required": True, "description": limit, "content": _json("RankRequest")}
-    paths: dict[str, Any] = {"/v1/rank": {"post": rank}}
-    if settings.log is not None:
-        paths["/v1/events"] = {"post": _events(limit)}
-    paths["/v1/models"] = {"get": _operation("The models that answer", "models", _json("ModelsAnswer"))}
-    if settings.shadow is not None:
-        paths["/v1/shadow"] = {"get": _operation("How the shadow disagrees", "shadow", _json("ShadowAnswer"))}
-    text = {"text/plain": {"schema": {"type": "string"}}}
-    paths["/metrics"] = {"get": _operation("Figures for Prometheus", "metrics", text)}
-    for path, summary in (("healthz", "Whether the service lives"), ("readyz", "Whether it can rank")):
-        answered = _operation(summary, path, _json("HealthAnswer"), errors=(400, 405, 500), open_to_all=True)
-        unready = {"description": "Not yet, or too busy", "content": _json("HealthAnswer") | _problem()}
-        answered["responses"]["503"] = unready
-        paths[f"/{path}"] = {"get": answered}
-    whole = {"application/json": {"schema": {"type": "object"}}}
-    paths["/openapi.json"] = {
-        "get": _operation("This document", "openapi", whole, errors=(400, 405, 500, 503), open_to_all=True)
-    }
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "clickprism",
-            "version": version("clickprism"),
-            "summary": "Ranks documents by relevance that is estimated from clicks.",
-        },
+        "info": {"title": "clickprism", "version": version("clickprism"), "summary": "Ranks documents by relevance."},
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}] if token else [],
     }
-
-
-def _operation(
-    summary: str,
-    name: str,
-    content: dict[str, Any],
-    *,
-    status: int = 200,
-    errors: tuple[int, ...] = ANYWHERE,
-    open_to_all: bool = False,
-) -> dict[str, Any]:
-    responses: dict[str, Any] = {str(status): {"description": summary, "content": content}}
-    for error in sorted(errors):
-        responses[str(error)] = {"description": phrase(error), "content": _problem()}
-    made: dict[str, Any] = {"operationId": name, "summary": summary, "responses": responses}
-    return made | {"security": []} if open_to_all else made
-
-
-def _events(limit: str) -> dict[str, Any]:
-    errors = (*WITH_BODY, 409)
-    made = _operation("Put events into the log", "events", _json("EventsAnswer"), status=202, errors=errors)
-    header = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "pattern": EVENT_KEY}}
-    header["description"] = "The same batch again under the same key counts once; by default, its SHA-256."
-    batch = {"application/json": {"schema": {"type": "array", "minItems": 1, "description": "Events", "items": EVENT}}}
-    lines = {NDJSON.decode(): {"schema": EVENT | {"description": "An event a line"}}}
-    made["parameters"] = [header]
-    made["requestBody"] = {"required": True, "description": limit, "content": batch | lines}
-    return made
-
-
-def _json(name: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": f"{SCHEMAS}{name}"}}}
-
-
-def _problem() -> dict[str, Any]:
-    return {CONTENT_TYPE.decode(): {"schema": {"$ref": f"{SCHEMAS}Details"}}}

@@ -1,13 +1,14 @@
-"""Figures of the service for Prometheus, right over several workers.
+"""Metrics of the service for Prometheus, added up over its workers.
 
-Workers write theirs into files of a folder that they share (`PROMETHEUS_MULTIPROC_DIR`, which `clickprism serve` makes
-before it starts them), and whichever is asked adds them up; so the figures of a worker that was killed stay.
+Each worker writes its values to files in a folder that all share (`PROMETHEUS_MULTIPROC_DIR`, which `clickprism serve`
+creates); the worker that is asked adds them up. The values of a worker that was killed stay.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Final, final
+from functools import lru_cache
+from typing import Any, Final, final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -21,81 +22,54 @@ SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 @final
 class Metrics:
-    """What is counted; the names stand in docs/serving.md."""
+    """What is counted; docs/serving.md lists the names."""
 
     def __init__(self) -> None:
         registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"clickprism_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"clickprism_{name}", text, labels, registry=registry, buckets=buckets)
+
+        def gauge(name: str, text: str, *labels: str, mode: Any = "livesum") -> Gauge:
+            return Gauge(f"clickprism_{name}", text, labels, registry=registry, multiprocess_mode=mode)
+
         self._registry = registry
-        self._requests = Counter(
-            "clickprism_requests", "Requests, by route and status", ["route", "status"], registry=registry
+        self._version: str | None = None
+        requests = counter("requests", "Requests, by route and status", "route", "status")
+        seconds = histogram("request_seconds", "Seconds to answer, by route", "route", buckets=SECONDS)
+        self._requests = lru_cache(1000)(lambda route, status: requests.labels(route, str(status)))
+        self._seconds = lru_cache(1000)(seconds.labels)
+        self.documents = counter("documents", "Documents that were ranked")
+        self.not_found = counter("documents_not_found", "Documents that the store does not have")
+        self.stale = counter("stale_requests", "Requests answered with features that are too old")
+        self.swaps = counter("model_swaps", "New models, by outcome", "outcome")
+        self.problem = gauge("model_problem", "Workers whose deployment points to a model that cannot be served")
+        self.ready = gauge("ready", "Workers that can rank")
+        self._model = gauge("model", "Workers by the version of their model", "version")
+        self.age = gauge("feature_age_seconds", "Age of the features in the store", mode="livemostrecent")
+        self.shadow = counter("shadow_requests", "Requests of the shadow model, by outcome", "outcome")
+        self.shadow_differs = counter(
+            "shadow_disagreements", "Requests that the shadow ranks differently: top, order", "what"
         )
-        self._seconds = Histogram(
-            "clickprism_request_seconds", "Seconds to answer, by route", ["route"], registry=registry, buckets=SECONDS
-        )
-        self._by_status: dict[tuple[str, int], Counter] = {}
-        self._by_route: dict[str, Histogram] = {}
-        self.documents = Counter("clickprism_documents", "Documents that were ranked", registry=registry)
-        self.not_found = Counter(
-            "clickprism_documents_not_found", "Documents that the store does not have", registry=registry
-        )
-        self.stale = Counter("clickprism_stale_requests", "Requests by features that are too old", registry=registry)
-        self.swaps = Counter("clickprism_model_swaps", "New models, by outcome", ["outcome"], registry=registry)
-        self.problem = Gauge(
-            "clickprism_model_problem",
-            "Workers whose deployment points to a model that cannot be served",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self.ready = Gauge("clickprism_ready", "Workers that can rank", registry=registry, multiprocess_mode="livesum")
-        self._model = Gauge(
-            "clickprism_model",
-            "Workers that answer by a model, by its version",
-            ["version"],
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self.age = Gauge(
-            "clickprism_feature_age_seconds",
-            "Age of what the store has",
-            registry=registry,
-            multiprocess_mode="livemostrecent",
-        )
-        self.shadow = Counter(
-            "clickprism_shadow_requests", "Requests that the shadow took, by outcome", ["outcome"], registry=registry
-        )
-        self.shadow_differs = Counter(
-            "clickprism_shadow_disagreements",
-            "Requests that the shadow ranks otherwise: top, order",
-            ["what"],
-            registry=registry,
-        )
-        self.shadow_swapped = Histogram(
-            "clickprism_shadow_swapped_pairs",
-            "Share of the pairs of a request that the shadow orders otherwise; Kendall's tau is 1 - 2 x this",
-            registry=registry,
+        self.shadow_swapped = histogram(
+            "shadow_swapped_pairs",
+            "Share of the pairs of a request that the shadow orders differently; Kendall's tau is 1 - 2 x this",
             buckets=SHARES,
         )
-        self.shadow_difference = Histogram(
-            "clickprism_shadow_score_difference",
-            "Mean absolute difference of the scores of a request",
-            registry=registry,
-            buckets=DIFFERENCES,
+        self.shadow_difference = histogram(
+            "shadow_score_difference", "Mean absolute difference of the scores of a request", buckets=DIFFERENCES
         )
-        self._version: str | None = None
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        counter = self._by_status.get((route, status))
-        if counter is None:
-            counter = self._by_status[route, status] = self._requests.labels(route, str(status))
-        counter.inc()
-        histogram = self._by_route.get(route)
-        if histogram is None:
-            histogram = self._by_route[route] = self._seconds.labels(route)
-        histogram.observe(seconds)
+        self._requests(route, status).inc()
+        self._seconds(route).observe(seconds)
 
     def model(self, version: str) -> None:
-        """Say by which model this worker answers from now on."""
+        """Set the version of the model of this worker."""
         if self._version is not None:
             self._model.labels(self._version).set(0)
         self._version = version
@@ -103,11 +77,11 @@ class Metrics:
         self.ready.set(1)
 
     def text(self) -> bytes:
-        """All figures of all workers, as Prometheus reads them."""
+        """Return the metrics of all workers in the format of Prometheus."""
         return generate_latest(self._all())
 
     def value(self, name: str, **labels: str) -> float:
-        """One figure over all workers; 0 where nothing was counted."""
+        """Return one value over all workers; 0 if nothing was counted."""
         return self._all().get_sample_value(name, labels) or 0.0
 
     def _all(self) -> CollectorRegistry:

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
@@ -20,24 +19,17 @@ from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment, current_bundle, warmed
 from clickprism.serve.bundle.rollout import rollout_folder
 from clickprism.serve.bundle.untrusted import verify_apart
+from clickprism.serve.http.call import write_line
 from clickprism.serve.http.messages import ModelAnswer, ModelsAnswer
 from clickprism.serve.http.metrics import Metrics
 from clickprism.serve.http.shadow import Shadow
 from clickprism.serve.scoring.evidence import FIELDS
-from clickprism.serve.scoring.scorer import Scorer
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import FeatureStore, open_store
 from clickprism.types import Int64
 
-
-@final
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Where a store's rows have the features, the click vector and the evidence; None where the store lacks some."""
-
-    features: slice | Int64 | None
-    clicks: slice | Int64 | None
-    evidence: slice | Int64 | None = None
+RETRY: Final = 30.0
+"""Seconds until a broken model is tried again, if the pointer does not change before."""
 
 
 @final
@@ -46,53 +38,76 @@ class Live:
 
     A request takes one at its start and keeps it to its end, whatever is promoted meanwhile.
 
-    Attributes:
-        rerank_depth: number of documents of a request that it re-ranks; None for all.
-        share: share of the requests that it answers together with the current model, in a rollout.
+    Args:
+        source: a bundle, or a deployment whose current bundle is loaded.
+        store: where the click vectors are; a DataError if it lacks some.
+        rerank_depth: that of `ServeSettings`: None takes the scope of the bundle, 0 is no limit.
     """
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        scorer: Scorer,
-        *,
-        previous: tuple[str, ...] = (),
-        rerank_depth: int | None = None,
-        share: float = 1.0,
-    ) -> None:
-        self.bundle = bundle
-        self.scorer = scorer
-        self.version = bundle.version
-        self.since = datetime.now(UTC)
-        self.previous = previous
-        self.rerank_depth = rerank_depth
-        self.share = share
-        self.needs_clicks = "clicks" in scorer.needs
-        self.needs_features = "features" in scorer.needs
-        self.needs_texts = "texts" in scorer.needs
+    def __init__(self, source: Path, store: FeatureStore | None, *, rerank_depth: int | None = None) -> None:
+        deployment = Deployment(source)
+        pointer = deployment.pointer() if deployment.exists() else None
+        self.bundle = bundle = Bundle.load(source) if pointer is None else deployment.bundle(pointer.version)
+        self.manifest, self.version, self.since = bundle.manifest, bundle.version, datetime.now(UTC)
+        self.previous, self.share = ((), 1.0) if pointer is None else (pointer.previous, pointer.share)
+        scope = self.manifest.scope
+        self.rerank_depth = (scope and scope.rerank_depth) if rerank_depth is None else rerank_depth or None
+        self.scorer = scorer = warmed(bundle)
+        self.needs_clicks, self.needs_features, self.needs_texts = (
+            name in scorer.needs for name in ("clicks", "features", "texts")
+        )
+        within_list = (self.manifest.normaliser or {}).get("kind", "").startswith("query-")
+        self.pointwise = scorer.needs == {"features"} and scorer.kind != "attention" and not within_list
+        self.refuses_missing = self.manifest.missing == "refuse"
+        self.evidence = self.manifest.evidence
         self.column = {name: place for place, name in enumerate(scorer.feature_names)}
-        self.evidence = bundle.manifest.evidence
-        self.encoding = _encoding(bundle)
-        self.encoded: dict[str, slice] = {}
+        self.encoding, self.encoded = _encoding(bundle), dict[str, slice]()
         for feature in () if self.encoding is None else self.encoding.features:
             start = max((each.stop for each in self.encoded.values()), default=0)
             self.encoded[feature.name] = slice(start, start + len(feature.names))
-        self.refuses_missing = bundle.manifest.missing == "refuse"
-        self._columns: tuple[tuple[str, ...], Columns] = ((), Columns(None, None))
+        self._columns: tuple[tuple[str, ...], dict[str, slice | Int64 | None]] = ((), {})
+        if self.needs_clicks:
+            self._check_clicks(source, store)
+
+    def _check_clicks(self, source: Path, store: FeatureStore | None) -> None:
+        if store is None:
+            raise DataError("needs click vectors", file=source, remedy="Give the store that has them: --store")
+        lacking = [name for name in self.scorer.click_fields if name not in store.info.fields]
+        if lacking:
+            problem = f"needs click fields that the store does not have: {', '.join(lacking[:5])}"
+            raise DataError(problem, file=source, remedy="Publish them: clickprism store publish LOG --to STORE")
 
     def reranked(self, documents: int) -> int | None:
         """Return how many of these documents it re-ranks; None for all."""
         depth = self.rerank_depth
         return depth if depth is not None and depth < documents else None
 
-    def columns(self, fields: tuple[str, ...]) -> Columns:
-        """The columns among these fields, found once for each snapshot."""
+    def columns(self, fields: tuple[str, ...]) -> dict[str, slice | Int64 | None]:
+        """Return where a store has the features, the click vector and the evidence; None for what it lacks."""
         known, columns = self._columns
         if known is not fields:
-            wanted = (self.scorer.feature_names, self.scorer.click_fields, FIELDS)
-            columns = Columns(*(_columns(fields, names) for names in wanted))
-            self._columns = (fields, columns)
+            wanted = {"features": self.scorer.feature_names, "clicks": self.scorer.click_fields, "evidence": FIELDS}
+            columns = {name: _columns(fields, names) for name, names in wanted.items()}
+            self._columns = fields, columns
         return columns
+
+    def answer(self, role: str) -> ModelAnswer:
+        """Return the description of the model."""
+        manifest, scorer = self.manifest, self.scorer
+        return ModelAnswer(
+            role,
+            self.version,
+            scorer.kind,
+            sorted(scorer.needs),
+            list(scorer.feature_names),
+            list(scorer.click_fields),
+            manifest.created,
+            self.since.isoformat(timespec="milliseconds"),
+            manifest.method,
+            manifest.metrics,
+            manifest.data,
+            self.rerank_depth,
+        )
 
 
 def _encoding(bundle: Bundle) -> Encoding | None:
@@ -107,55 +122,18 @@ def _encoding(bundle: Bundle) -> Encoding | None:
     return encoding if encoding.names == bundle.manifest.feature_names else None
 
 
-def enforced_depth(bundle: Bundle, setting: int | None) -> int | None:
-    """Return how many documents of a request are re-ranked, None for all: the setting, or the scope of the bundle."""
-    if setting is not None:
-        return setting or None
-    scope = bundle.manifest.scope
-    return None if scope is None else scope.rerank_depth
-
-
-def go_live(source: Path, store: FeatureStore | None, *, rerank_depth: int | None = None) -> Live:
-    """Load a bundle, or the current one of a deployment; verify it, warm it, see that the store has its clicks.
-
-    Args:
-        source: a bundle or a deployment.
-        store: where the click vectors are.
-        rerank_depth: that of `ServeSettings`: None takes the scope of the bundle, 0 is no limit.
-    """
-    deployment = Deployment(source)
-    pointer = deployment.pointer() if deployment.exists() else None
-    bundle = Bundle.load(source) if pointer is None else deployment.bundle(pointer.version)
-    previous, depth = pointer.previous if pointer else (), enforced_depth(bundle, rerank_depth)
-    share = 1.0 if pointer is None else pointer.share
-    live = Live(bundle, warmed(bundle), previous=previous, rerank_depth=depth, share=share)
-    if live.needs_clicks:
-        if store is None:
-            raise DataError("needs click vectors", file=source, remedy="Give the store that has them: --store")
-        lacking = [name for name in live.scorer.click_fields if name not in store.info.fields]
-        if lacking:
-            problem = f"needs click fields that the store does not have: {', '.join(lacking[:5])}"
-            raise DataError(problem, file=source, remedy="Publish them: clickprism store publish LOG --to STORE")
-    return live
-
-
 def _columns(fields: tuple[str, ...], wanted: tuple[str, ...]) -> slice | Int64 | None:
-    """The places of names among fields: a slice where they are side by side, None where one is missing.
+    """Return the places of names among fields: a slice if they are side by side, None if one is missing.
 
     >>> _columns(("a", "b", "c"), ("b", "c")), _columns(("a", "b", "c"), ("c", "a")), _columns(("a",), ("b",))
     (slice(1, 3, None), array([2, 0]), None)
     """
-    places = {name: place for place, name in enumerate(fields)}
-    if not all(name in places for name in wanted):
+    if not set(wanted) <= set(fields):
         return None
-    found = np.array([places[name] for name in wanted], np.int64)
+    found = np.array([fields.index(name) for name in wanted], np.int64)
     if len(found) and np.array_equal(found, np.arange(found[0], found[0] + len(found))):
         return slice(int(found[0]), int(found[0]) + len(found))
     return found
-
-
-RETRY: Final = 30.0
-"""Seconds until a model that is broken is tried again, if the pointer does not change before."""
 
 
 @final
@@ -163,8 +141,8 @@ class Follower:
     """Keeps the model of a bundle or a deployment.
 
     Attributes:
-        live: the model that answers; None until the first is warm. Readers take it once for a request.
-        problem: why what is pointed to is not served; None if it is.
+        live: The model that answers; None until the first is warm. Readers take it once for a request.
+        problem: Why the model that is pointed to is not served; None if it is.
     """
 
     def __init__(
@@ -172,24 +150,25 @@ class Follower:
         source: Path,
         store: Callable[[], FeatureStore | None],
         *,
-        changed: Callable[[Follower], None] | None = None,
+        changed: Callable[[Follower], None] = lambda _: None,
         rerank_depth: int | None = None,
         optional: bool = False,
     ) -> None:
         self.live: Live | None = None
         self.problem: str | None = None
-        self._source = source
-        self._store = store
-        self._rerank_depth = rerank_depth
-        self._optional = optional
-        self._changed = changed or (lambda _: None)
+        self._source, self._store, self._changed = source, store, changed
+        self._rerank_depth, self._optional = rerank_depth, optional
         self._seen: object = None
         self._verified: set[str] = set()
         self._again = 0.0
 
     def look(self) -> None:
-        """See what is pointed to, and take it over if it is new; a broken one leaves the old where it is."""
-        stamp = self._stamp()
+        """Take over the model that is pointed to if it is new; if it is broken, keep the old one."""
+        try:
+            about = os.stat(Deployment(self._source).pointer_file)
+            stamp: object = about.st_mtime_ns, about.st_ino
+        except OSError:
+            stamp = "bundle"
         if stamp == self._seen and (self.problem is None or time.monotonic() < self._again):
             return
         self._seen = stamp
@@ -200,7 +179,7 @@ class Follower:
             bundle = current_bundle(self._source)
             if self._verified and bundle.version not in self._verified:  # the command has verified the first
                 verify_apart(bundle.folder)
-            live = go_live(self._source, self._store(), rerank_depth=self._rerank_depth)
+            live = Live(self._source, self._store(), rerank_depth=self._rerank_depth)
             self._verified.add(live.version)
             self.live, self.problem = live, None
         except (ClickprismError, OSError) as error:
@@ -210,38 +189,20 @@ class Follower:
         self._again = time.monotonic() + RETRY
         self._changed(self)
 
-    def _stamp(self) -> object:
-        try:
-            about = os.stat(Deployment(self._source).pointer_file)
-        except OSError:
-            return "bundle"
-        return about.st_mtime_ns, about.st_ino
-
 
 @final
 class Models:
     """The models and the store of a worker.
 
     Attributes:
-        current: whose ranking is answered.
-        challenger: whose ranking is interleaved with it, if one is.
-        shadow: that scores after the answer, if one does.
-        store: None until it is open, or where there is none.
+        current: The model whose ranking is answered.
+        challenger: The model whose ranking is interleaved with it, if there is one.
+        shadow: Scores after the answer, if there is one.
+        store: None until it is open, or without a store.
     """
 
-    def __init__(
-        self,
-        source: Path,
-        settings: ServeSettings,
-        metrics: Metrics,
-        *,
-        tell: Callable[[dict[str, Any]], None],
-        tell_swaps: bool,
-    ) -> None:
-        self._settings = settings
-        self._metrics = metrics
-        self._tell = tell
-        self._tell_swaps = tell_swaps
+    def __init__(self, source: Path, settings: ServeSettings, metrics: Metrics, *, tell_swaps: bool) -> None:
+        self._settings, self._metrics, self._tell_swaps = settings, metrics, tell_swaps
         self.current = self._follow(source, changed=self._swapped)
         self.challenger: Follower | None = None
         if settings.interleave is not None:
@@ -257,12 +218,11 @@ class Models:
         self._watch = threading.Thread(target=self._look, name="clickprism-follow", daemon=True)
 
     async def start(self) -> None:
-        """Load and warm beside; go on when all are warm, or after `warm_wait` seconds."""
+        """Load and warm in a thread; go on when all are warm, or after `warm_wait` seconds."""
         self._watch.start()
         await asyncio.to_thread(self._looked.wait, self._settings.warm_wait)
 
     def _look(self) -> None:
-        """Let all followers look, again and again."""
         while not self._stopping.is_set():
             for follower in self._followers.values():
                 follower.look()
@@ -270,7 +230,7 @@ class Models:
             self._stopping.wait(self._settings.follow_every)
 
     async def stop(self) -> None:
-        """End what runs beside, and let go of the store."""
+        """End the threads, and close the store."""
         self._stopping.set()
         await asyncio.to_thread(self._watch.join)
         if self.shadow is not None:
@@ -279,17 +239,17 @@ class Models:
             self.store.close()
 
     def problem(self) -> str | None:
-        """What is wrong with a model that should be served, though requests may be answered by an older one."""
+        """Return why a model that should be served is not, though requests may be answered by an older one."""
         return next((each.problem for each in self._followers.values() if each.problem is not None), None)
 
     def answer(self) -> ModelsAnswer:
-        """What is loaded."""
+        """Return what is loaded."""
         live = self.current.live
-        models = [_model(role, each.live) for role, each in self._followers.items() if each.live is not None]
+        models = [each.live.answer(role) for role, each in self._followers.items() if each.live is not None]
         return ModelsAnswer(models, list(live.previous) if live else [], self.problem(), self.stored())
 
     def stored(self) -> dict[str, Any] | None:
-        """What the store has; None without one."""
+        """Return what the store has; None without a store."""
         if self.store is None:
             return None
         try:
@@ -297,17 +257,14 @@ class Models:
         except ClickprismError as error:
             return {"problem": str(error)}
         self._metrics.age.set(info.age())
-        told = {"version": info.version, "as_of": f"{info.as_of.isoformat()}Z", "age": round(info.age(), 3)}
-        return told | {"pairs": info.pairs, "fields": list(info.fields)}
+        known = {"version": info.version, "as_of": info.as_of_text, "age": round(info.age(), 3)}
+        return known | {"pairs": info.pairs, "fields": list(info.fields)}
 
-    def _follow(
-        self, source: Path, *, changed: Callable[[Follower], None] | None = None, optional: bool = False
-    ) -> Follower:
-        depth = self._settings.rerank_depth
-        return Follower(source, self._opened, changed=changed, rerank_depth=depth, optional=optional)
+    def _follow(self, source: Path, **more: Any) -> Follower:
+        return Follower(source, self._opened, rerank_depth=self._settings.rerank_depth, **more)
 
     def _opened(self) -> FeatureStore | None:
-        """The store, opened when it is first needed; only the thread that follows calls this."""
+        """Return the store, which is opened when it is first needed; only the thread that follows calls this."""
         if self.store is None and self._settings.store is not None:
             self.store = open_store(self._settings.store)
         if self.shadow is None and self._shadowed is not None:
@@ -315,28 +272,10 @@ class Models:
         return self.store
 
     def _swapped(self, follower: Follower) -> None:
+        version = None if follower.live is None else follower.live.version
         self._metrics.problem.set(follower.problem is not None)
         self._metrics.swaps.labels("failed" if follower.problem else "done").inc()
-        if follower.live is not None:
-            self._metrics.model(follower.live.version)
+        if version is not None:
+            self._metrics.model(version)
         if self._tell_swaps or follower.problem is not None:
-            version = follower.live.version if follower.live else None
-            self._tell({"event": "model", "model_version": version, "problem": follower.problem})
-
-
-def _model(role: str, live: Live) -> ModelAnswer:
-    manifest, scorer = live.bundle.manifest, live.scorer
-    return ModelAnswer(
-        role=role,
-        version=live.version,
-        kind=scorer.kind,
-        needs=sorted(scorer.needs),
-        feature_names=list(scorer.feature_names),
-        click_fields=list(scorer.click_fields),
-        created=manifest.created,
-        since=live.since.isoformat(timespec="milliseconds"),
-        method=manifest.method,
-        metrics=manifest.metrics,
-        data=manifest.data,
-        rerank_depth=live.rerank_depth,
-    )
+            write_line({"event": "model", "model_version": version, "problem": follower.problem})

@@ -10,7 +10,7 @@ import msgspec
 
 CONTENT_TYPE: Final = b"application/problem+json"
 UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-"""What a decoder raises on a body: not JSON or not as asked for, nested too deeply, not UTF-8."""
+"""What a decoder raises on a body: not JSON or of another structure, nested too deeply, not UTF-8."""
 _PATH = re.compile(r" - at `\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _FIELD = re.compile(r"(?:missing required|contains unknown) field `([^`]+)`")
@@ -21,12 +21,12 @@ class Details(msgspec.Struct, omit_defaults=True):
     """The body of an error.
 
     Attributes:
-        type: what kind of error, a stable word; `about:blank` says no more than the status does.
-        title: the status in words.
-        status: of HTTP.
-        detail: what is wrong with this request, and what to do.
-        pointer: the JSON pointer (RFC 6901) of the part of the body that is wrong, where there is one.
-        request_id: under which the service's log has it.
+        title: The status in words.
+        status: Status of HTTP.
+        detail: What is wrong with this request, and what to do.
+        request_id: Id of the request in the log of the service.
+        type: Kind of the error, a stable word.
+        pointer: JSON pointer (RFC 6901) to the wrong part of the body.
     """
 
     title: str
@@ -39,10 +39,9 @@ class Details(msgspec.Struct, omit_defaults=True):
 
 @final
 class Problem(Exception):  # noqa: N818 - the word of RFC 9457
-    """What a request ends with when it cannot be answered.
+    """The error that a request is answered with.
 
-    >>> problem = Problem(422, "no number", pointer="/documents/0")
-    >>> problem.body("r1")
+    >>> Problem(422, "no number", pointer="/documents/0").body("r1")
     b'{"title":"Unprocessable Entity","status":422,"detail":"no number","request_id":"r1","pointer":"/documents/0"}'
     """
 
@@ -56,25 +55,26 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.kind = kind
-        self.pointer = pointer
-        self.headers = headers
+        self.status, self.detail, self.kind, self.pointer, self.headers = status, detail, kind, pointer, headers
 
     def body(self, request_id: str) -> bytes:
-        """The answer's body."""
-        title = phrase(self.status)
+        """Return the body of the answer."""
+        title = HTTPStatus(self.status).phrase
         return msgspec.json.encode(Details(title, self.status, self.detail, request_id, self.kind, self.pointer))
 
 
-def phrase(status: int) -> str:
-    """A status of HTTP in words."""
-    return HTTPStatus(status).phrase
+def invalid(detail: str, pointer: str = "/documents", *steps: object) -> Problem:
+    """Return the problem of a field that is wrong; the steps lead to it from the pointer.
+
+    >>> invalid("no number", "/documents", 0, "a/b").pointer
+    '/documents/0/a~1b'
+    """
+    path = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+    return Problem(422, detail, kind="invalid", pointer=pointer + path)
 
 
 def malformed(error: Exception) -> Problem:
-    """The problem of a body that is not JSON (400), or not what was asked for (422) with where it is not.
+    """Return the problem of a body that is not JSON (400), or of another structure (422).
 
     >>> class Query(msgspec.Struct):
     ...     documents: list[str]
@@ -97,10 +97,7 @@ def malformed(error: Exception) -> Problem:
     if not isinstance(error, msgspec.ValidationError):
         text = text.removeprefix("JSON is malformed: ")
         return Problem(400, f"the body is not JSON: {text[:1].lower()}{text[1:]}", kind="malformed")
-    path = _PATH.search(text)
+    path, detail = _PATH.search(text), _PATH.sub("", text)
     steps = [name or index for name, index in _STEP.findall(path[1])] if path else []
-    detail = _PATH.sub("", text)
     missing = _FIELD.search(detail)
-    steps += [missing[1]] if missing else []
-    pointer = "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)
-    return Problem(422, f"{detail[:1].lower()}{detail[1:]}", kind="invalid", pointer=pointer)
+    return invalid(f"{detail[:1].lower()}{detail[1:]}", "", *steps, *([missing[1]] if missing else []))

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn reads it, with limits that hold for a client that means harm.
+"""HTTP/1.1 as uvicorn parses it, with limits against hostile clients.
 
 Every wait for the client ends by a timer, and everything that a client can make the service keep is bounded:
 
@@ -23,33 +23,25 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from clickprism.serve.http.problems import CONTENT_TYPE, Problem
 
 MAX_HEAD: Final = 32 << 10
-"""Maximum number of bytes of a request line with its headers, and of trailers."""
-MAX_FIELDS: Final = 256
-"""Maximum number of headers and trailers of a request: each costs time."""
+MAX_FIELDS: Final = 256  # headers and trailers: each costs time
 HEAD_SECONDS: Final = 10.0
-"""Seconds within which a head must arrive, from its first byte, or from the start of the connection."""
 WRITE_SECONDS: Final = 30.0
-"""Seconds that a client may leave answers unread."""
 MAX_PIPELINED: Final = 16
-"""Maximum number of requests of a connection that wait for the answer to another one."""
 FILES: Final = 128
 """Number of files that a worker must always be able to open: models, the store, the log."""
 MAX_CONNECTIONS: Final = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - FILES)
-"""Maximum number of connections of a worker."""
 
 
 @final
 class Protocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection to a worker."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Start to wait for the first head."""
         super().connection_made(transport)
         self._between = 0  # bytes since the last complete head or part of a body
-        self._in_head = True
         self._fields = 0  # headers and trailers of the request
-        self._last_request = False
-        self._lost = False
+        self._in_head, self._last_request, self._lost = True, False, False
         self._head_timer = _Timer(self.loop, HEAD_SECONDS, self._head_is_late)
         self._write_timer = _Timer(self.loop, WRITE_SECONDS, transport.abort)
         self._watch_head()
@@ -78,26 +70,23 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a head."""
         super().on_message_begin()
-        self._fields = 0
-        self._between = max(1, self._between)
+        self._fields, self._between = 0, max(1, self._between)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; a trailer, which arrives behind the body, is dropped: it could contradict the headers."""
+        """Keep a header; drop a trailer, which comes after the body and could contradict the headers."""
         self._fields += 1
         if self._fields > MAX_FIELDS:
-            self._refuse(431, f"the request has more than {MAX_FIELDS} headers and trailers")
-            raise _EnoughError
+            self._stop(431, f"the request has more than {MAX_FIELDS} headers and trailers")
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """End a head: answer the request, let it wait for its turn, or close the connection after 16 that wait."""
+        """End a head: answer the request, or let it wait for its turn; close the connection if too many wait."""
         self._in_head, self._between = False, 0
         if self.transport.is_closing():
             raise _EnoughError
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > MAX_HEAD:
-            self._refuse(431, f"the head of the request is longer than {MAX_HEAD:,} bytes")
-            raise _EnoughError
+            self._stop(431, f"the head of the request is longer than {MAX_HEAD:,} bytes")
         if len(self.pipeline) >= MAX_PIPELINED:
             self._last_request = True
             self.cycle.keep_alive = False  # the last one that waits closes the connection
@@ -122,12 +111,12 @@ class Protocol(HttpToolsProtocol):
             self._watch_writes()
 
     def pause_writing(self) -> None:
-        """Give the client some time to read."""
+        """Limit the time in which the client reads what it was sent."""
         super().pause_writing()
         self._watch_writes()
 
     def resume_writing(self) -> None:
-        """Go on to write."""
+        """Stop the timer of `pause_writing`."""
         super().resume_writing()
         if not self.transport.is_closing():
             self._write_timer.stop()
@@ -138,12 +127,12 @@ class Protocol(HttpToolsProtocol):
         self._watch_writes()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are no HTTP; where parsing was stopped on purpose, everything is said already."""
+        """Refuse bytes that are not HTTP, unless parsing was stopped on purpose."""
         if not self._last_request:
             self._refuse(400, "the request is not HTTP/1.1")
 
     def _watch_head(self) -> None:
-        """Start the timer of a head as soon as one is due: at the first byte behind an answer, or on connection."""
+        """Start the timer of a head as soon as one is due: on connection, or at the first byte after an answer."""
         cycle: RequestResponseCycle | None = self.cycle
         answering = cycle is not None and not cycle.response_complete
         if not self._in_head or answering or self.transport.is_closing():
@@ -157,8 +146,12 @@ class Protocol(HttpToolsProtocol):
         else:
             self._close()
 
+    def _stop(self, status: int, detail: str) -> None:
+        self._refuse(status, detail)
+        raise _EnoughError
+
     def _refuse(self, status: int, detail: str) -> None:
-        """Send a problem and close; behind an answer that is under way, close only."""
+        """Send a problem and close; behind an answer that is under way, only close."""
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle
@@ -180,21 +173,19 @@ class Protocol(HttpToolsProtocol):
             self._write_timer.start()
 
 
-@final
 class _EnoughError(Exception):
-    """Stops the parser: what follows in the same bytes would cost time for nothing."""
+    """Stops the parser, which would spend time on the rest of the same bytes."""
 
 
-@final
 class _Timer:
-    """A call that is made after a while, unless it is stopped; to start it twice is to start it once."""
+    """A call after some seconds, unless it is stopped; starting it twice is starting it once."""
 
     def __init__(self, loop: AbstractEventLoop, seconds: float, call: Callable[[], None]) -> None:
-        self._start: Callable[[], TimerHandle] = partial(loop.call_later, seconds, call)
+        self._call_later = partial(loop.call_later, seconds, call)
         self._handle: TimerHandle | None = None
 
     def start(self) -> None:
-        self._handle = self._handle or self._start()
+        self._handle = self._handle or self._call_later()
 
     def stop(self) -> None:
         if self._handle is not None:

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,13 +24,12 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
-from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import current_bundle
 from clickprism.serve.bundle.untrusted import verify_apart
-from clickprism.serve.http.app import Service, create_app
-from clickprism.serve.http.call import Lines, read_tokens
+from clickprism.serve.http.app import Service
+from clickprism.serve.http.call import read_tokens, write_line
 from clickprism.serve.http.metrics import FOLDER
-from clickprism.serve.http.models import enforced_depth, go_live
+from clickprism.serve.http.models import Live
 from clickprism.serve.http.protocol import Protocol
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store.base import open_store
@@ -43,8 +43,7 @@ LATEST: Final = 2.0
 LOGGING: Final = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"json": {"()": "clickprism.serve.http.call.JsonFormatter"}},
-    "handlers": {"lines": {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stderr"}},
+    "handlers": {"lines": {"class": "clickprism.serve.http.call.JsonHandler"}},
     "loggers": {"uvicorn": {"handlers": ["lines"], "level": "ERROR", "propagate": False}},
     "root": {"handlers": ["lines"], "level": "WARNING"},
 }
@@ -85,8 +84,8 @@ class Listening:
         return [Table("", ["serving at", self.address], rows)]
 
 
-def check(source: Path, settings: ServeSettings, *, token: str | None) -> Bundle:
-    """Return the bundle to serve, after a check of all bundles, the store and the token."""
+def check(source: Path, settings: ServeSettings, *, token: str | None) -> Live:
+    """Return the model to serve, after a check of all bundles, the store and the token."""
     if settings.token_file is None:
         check_token(token, host=settings.host)
     else:
@@ -94,13 +93,9 @@ def check(source: Path, settings: ServeSettings, *, token: str | None) -> Bundle
     sources = [each for each in (source, settings.shadow, settings.interleave) if each]
     for each in sources:
         verify_apart(current_bundle(each).folder)
-    store = None if settings.store is None else open_store(settings.store)
-    try:
-        models = [go_live(each, store) for each in sources]
-    finally:
-        if store is not None:
-            store.close()
-    return models[0].bundle
+    with nullcontext() if settings.store is None else closing(open_store(settings.store)) as store:
+        models = [Live(each, store, rerank_depth=settings.rerank_depth) for each in sources]
+    return models[0]
 
 
 def run(
@@ -111,7 +106,7 @@ def run(
     listening: Callable[[Listening], None],
     generated: bool = False,
     request_lines: bool = True,
-    make: Callable[..., Service] = create_app,
+    make: Callable[..., Service] = Service,
 ) -> None:
     """Serve until the process is asked to stop.
 
@@ -124,16 +119,15 @@ def run(
         listening: receives the address once the service listens.
         generated: whether the token was generated for this run, so that `listening` has to tell it.
         request_lines: whether to write a line of JSON for every request.
-        make: the application of a worker, in a fresh interpreter; takes the arguments of `create_app`.
+        make: makes the application of a worker, in a fresh interpreter, from the arguments of `Service`.
     """
-    bundle = check(source, settings, token=token)
+    live = check(source, settings, token=token)
     with _bound(settings) as sock, tempfile.TemporaryDirectory(prefix="clickprism-metrics-") as folder:
         os.environ[FOLDER] = folder
         host, port = sock.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         shown = token if generated else None
-        depth = enforced_depth(bundle, settings.rerank_depth)
-        told = Listening(address, host, port, os.getpid(), bundle.version, bundle.manifest.kind, shown, depth)
+        told = Listening(address, host, port, os.getpid(), live.version, live.manifest.kind, shown, live.rerank_depth)
         config = Config(
             partial(worker, partial(make, source, settings, token=token, request_lines=request_lines)),
             factory=True,
@@ -150,6 +144,7 @@ def run(
             timeout_keep_alive=30,
             timeout_graceful_shutdown=max(1, round(settings.drain)),
         )
+        del live  # the supervisor needs no model
         workers = Workers(config, [sock])  # from here on, SIGINT and SIGTERM end the service in order
         listening(told)
         workers.run()
@@ -172,13 +167,12 @@ class Workers(Multiprocess):
         self._forget(before)
 
     def _forget(self, before: list[Process]) -> None:
-        """Count the gauges of workers that were replaced no more, and log those that died."""
-        for process in before:
-            if process not in self.processes:
-                mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
-                if process.exitcode:
-                    line = {"level": "error", "event": "worker-died", "pid": process.pid, "exit_code": process.exitcode}
-                    Lines(requests=False).line(line)
+        """Remove the gauges of workers that were replaced, and log those that died."""
+        for process in set(before) - set(self.processes):
+            mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+            if process.exitcode:
+                line = {"level": "error", "event": "worker-died", "pid": process.pid}
+                write_line(line, exit_code=process.exitcode)
 
     def join_all(self) -> None:
         """Wait for the workers to end; kill those that take longer than their requests may."""
@@ -194,10 +188,10 @@ def worker(make: Callable[[], Service]) -> Service:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    made = make()
+    service = make()
     gc.collect()
     gc.freeze()
-    return made
+    return service
 
 
 def _end_with(sentinel: Any) -> None:
@@ -206,16 +200,10 @@ def _end_with(sentinel: Any) -> None:
 
 
 def _bound(settings: ServeSettings) -> socket.socket:
+    """Return a socket that listens: from now on a client waits for the first worker and is not turned away."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        sock = socket.socket(family)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((settings.host, settings.port))
-        sock.listen(WAITING)  # from now on who asks waits for the first worker, and is not turned away
-        sock.set_inheritable(True)
+        return socket.create_server((settings.host, settings.port), family=family, backlog=WAITING)
     except OSError as error:
-        where = f"{settings.host}:{settings.port}"
-        raise SettingError(
-            "port", where, f"be free to listen on ({error.strerror}); --port 0 chooses a free port"
-        ) from None
-    return sock
+        where, reason = f"{settings.host}:{settings.port}", str(error.strerror).partition(" (while")[0]
+        raise SettingError("port", where, f"be free to listen on ({reason}); --port 0 chooses a free port") from None

@@ -21,6 +21,7 @@ EPSILON: Final = 1e-5  # that of torch's LayerNorm
 ACTIVATIONS: Final = {"relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
 IN_GRAPH: Final = frozenset({"none", "minmax", "standard", "log1p"})
 FUSED: Final = "com.microsoft"
+VERSIONS: Final = {"": OPSET, FUSED: 1, "ai.onnx.ml": 3}
 # fmt: off
 STANDARD_OPERATORS: Final = frozenset((
     "Abs", "Add", "And", "Cast", "Clip", "Concat", "Div", "DynamicQuantizeLinear", "Elu", "Equal", "Exp", "Floor",
@@ -42,7 +43,7 @@ Tensors = Mapping[str, Float32]
 
 @final
 class Graph:
-    """A graph that grows: `op` adds a node and returns the name of its output, `const` that of a constant."""
+    """A graph to which nodes are added; a value is the name of the output of its node."""
 
     def __init__(self) -> None:
         self._helper, self._numpy = _onnx().helper, _onnx().numpy_helper
@@ -52,59 +53,60 @@ class Graph:
         self._outputs: list[Any] = []
 
     def input(self, name: str, kind: int, *shape: int | str) -> str:
-        """An input of the graph."""
+        """Add an input."""
         self._inputs.append(self._helper.make_tensor_value_info(name, kind, list(shape)))
         return name
 
     def output(self, value: str, name: str, kind: int, *shape: int | str) -> None:
-        """Let a value be an output of the graph."""
+        """Make a value an output of the graph."""
         self._nodes.append(self._helper.make_node("Identity", [value], [name]))
         self._outputs.append(self._helper.make_tensor_value_info(name, kind, list(shape)))
 
-    def const(self, values: Any) -> str:
-        """A constant."""
+    def _const(self, values: Any) -> str:
         array = np.ascontiguousarray(values)
         name = f"c{len(self._constants)}"
         self._constants.append(self._numpy.from_array(array.reshape(np.shape(values)), name))
         return name
 
-    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """A node with one output; `domain=FUSED` for an operator of ONNX Runtime's own."""
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """Add a node with one output and return its name; see `ops`."""
         return self.ops(kind, *inputs, outputs=1, **attributes)[0]
 
-    def ops(self, kind: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
-        """A node with several outputs."""
+    def ops(self, kind: str, *inputs: Any, outputs: int, **attributes: Any) -> list[str]:
+        """Add a node and return the names of its outputs; an input is a name, or an array, which becomes a constant."""
+        given = [each if isinstance(each, str) else self._const(each) for each in inputs]
         name = f"v{len(self._nodes)}"
         names = [name, *(f"{name}.{place}" for place in range(1, outputs))]
-        self._nodes.append(self._helper.make_node(kind, list(inputs), names, **attributes))
+        self._nodes.append(self._helper.make_node(kind, given, names, **attributes))
         return names
 
     def bytes(self) -> bytes:
-        """The whole as an ONNX file."""
+        """Return the graph as an ONNX file."""
         graph = self._helper.make_graph(self._nodes, "clickprism", self._inputs, self._outputs, self._constants)
-        opset = [self._helper.make_opsetid("", OPSET)]
-        if any(node.domain == FUSED for node in self._nodes):
-            opset.append(self._helper.make_opsetid(FUSED, 1))
+        domains = {"", *(node.domain for node in self._nodes)}
+        opset = [
+            self._helper.make_opsetid(domain, version) for domain, version in VERSIONS.items() if domain in domains
+        ]
         model = self._helper.make_model(graph, opset_imports=opset, producer_name="clickprism", ir_version=IR_VERSION)
         _onnx().checker.check_model(model)
         found: bytes = model.SerializeToString(deterministic=True)
         return found
 
     def cast(self, value: str, kind: int) -> str:
-        """The same numbers as another type."""
+        """Convert a value to another type."""
         return self.op("Cast", value, to=kind)
 
     def shaped(self, value: str, *shape: int) -> str:
-        """The same numbers in another shape; 0 keeps a dimension, -1 is what is left."""
-        return self.op("Reshape", value, self.const(np.array(shape, np.int64)))
+        """Reshape a value; 0 keeps a dimension, -1 is what is left."""
+        return self.op("Reshape", value, np.array(shape, np.int64))
 
     def linear(self, value: str, weight: Float32, bias: Float32 | None = None) -> str:
-        """W x + b over the last dimension; the weight is [outputs, inputs], as torch has it."""
-        product = self.op("MatMul", value, self.const(weight.T))
-        return product if bias is None else self.op("Add", product, self.const(bias))
+        """Return W x + b over the last dimension; the weight is [outputs, inputs], as in torch."""
+        product = self.op("MatMul", value, weight.T)
+        return product if bias is None else self.op("Add", product, bias)
 
     def layers(self, value: str, tensors: Tensors, start: str, *, activation: str) -> str:
-        """A chain [n, inputs] to [n, 1]: linear layers and norms in order, the activation after all but the last."""
+        """Return a chain [n, inputs] to [n, 1] of linear layers and norms, with activations after all but the last."""
         places = sorted({int(name.removeprefix(start).partition(".")[0]) for name in tensors if name.startswith(start)})
         for place in places:
             weight, bias = tensors[f"{start}{place}.weight"], tensors[f"{start}{place}.bias"]
@@ -112,7 +114,7 @@ class Graph:
                 moving = tensors.get(f"{start}{place}.mean"), tensors.get(f"{start}{place}.variance")
                 value = self.norm(value, weight, bias, *moving)
                 continue
-            value = self.op("Gemm", value, self.const(weight), self.const(bias), transB=1)
+            value = self.op("Gemm", value, weight, bias, transB=1)
             if place != places[-1]:
                 value = self.activated(value, activation)
         return value
@@ -124,31 +126,25 @@ class Graph:
         """
         if activation != "elu":
             return self.op(ACTIVATIONS[activation], value)
-        zero, one = (self.const(np.array(number, np.float32)) for number in (0, 1))
+        zero, one = (np.array(number, np.float32) for number in (0, 1))
         return self.op("Max", value, self.op("Sub", self.op("Exp", self.op("Min", value, zero)), one))
 
     def norm(
-        self,
-        value: str,
-        weight: Float32,
-        bias: Float32,
-        mean: Float32 | None = None,
-        variance: Float32 | None = None,
+        self, value: str, weight: Float32, bias: Float32, mean: Float32 | None = None, variance: Float32 | None = None
     ) -> str:
-        """A LayerNorm over the last dimension; batch normalisation if there are moving averages."""
+        """Return a LayerNorm over the last dimension, or batch normalisation if there are moving averages."""
         if mean is not None and variance is not None:
             factor = weight / np.sqrt(variance + np.float32(EPSILON))
-            return self.op("Add", self.op("Mul", value, self.const(factor)), self.const(bias - mean * factor))
-        scale = self.const(weight), self.const(bias)
-        return self.op("LayerNormalization", value, *scale, axis=-1, epsilon=EPSILON)
+            return self.op("Add", self.op("Mul", value, factor), bias - mean * factor)
+        return self.op("LayerNormalization", value, weight, bias, axis=-1, epsilon=EPSILON)
 
     def first_layer(
         self, features: str, normaliser: Normaliser | None, weight: Float32, bias: Float32
     ) -> tuple[str, Float32, Float32]:
         """Return what a linear first layer takes, and its weight and bias, which contain the normalisation.
 
-        With 50 documents of 46 features that saves 8 of 64 us. What is far from 0 for its spread, such as a date, is
-        moved to 0 first: the sum over features would lose digits.
+        With 50 documents of 46 features that saves 8 of 64 us. A feature that is far from 0 compared with its spread,
+        such as a date, is moved to 0 first: the sum over features would lose digits.
         """
         if normaliser is None or normaliser.kind in ("none", "log1p") or not in_graph(normaliser):
             return self.normalised(features, normaliser), weight, bias
@@ -161,17 +157,17 @@ class Graph:
             for _ in range(2):  # by a sum of two numbers, as in `normalised`
                 part = near.astype(np.float32)
                 if (np.abs(part) * factor).max() > SLIGHT:
-                    value, near, empty = self.op("Sub", value, self.const(part)), near - part, empty - part
-        value = self.op("Where", self.op("IsNaN", features), self.const(empty.astype(np.float32)), value)
+                    value, near, empty = self.op("Sub", value, part), near - part, empty - part
+        value = self.op("Where", self.op("IsNaN", features), empty.astype(np.float32), value)
         scaled = weight.astype(np.float64) * factor
         return value, scaled.astype(np.float32), (bias - scaled @ near).astype(np.float32)
 
     def normalised(self, features: str, normaliser: Normaliser | None) -> str:
-        """Raw features as training had them; kinds that need a list, or ranks, are done before the graph.
+        """Return raw features as in training; kinds that need a list or ranks are done before the graph.
 
         In single precision, with the centre as a sum of two numbers where one is not enough: x - high is exact near
-        the centre, so that a feature far from 0, such as a date, loses nothing. Logarithms are taken in double
-        precision, as in training. What overflows becomes infinite here, the largest number there.
+        the centre, so that a feature far from 0, such as a date, loses nothing. Logarithms are in double precision, as
+        in training. What overflows becomes infinite here and the largest number there.
         """
         if normaliser is None or normaliser.kind == "none":
             return features
@@ -181,24 +177,24 @@ class Graph:
         empty = np.clip((normaliser.mean - centre) * factor, -LARGEST, LARGEST)
         if normaliser.kind == "log1p":
             value = self.cast(features, DOUBLE)
-            log = self.op("Log", self.op("Add", self.op("Abs", value), self.const(np.array(1.0))))
-            value = self.op("Sub", self.op("Mul", self.op("Sign", value), log), self.const(centre))
-            value = self.cast(self.op("Mul", value, self.const(factor)), FLOAT)
+            log = self.op("Log", self.op("Add", self.op("Abs", value), np.array(1.0)))
+            value = self.op("Sub", self.op("Mul", self.op("Sign", value), log), centre)
+            value = self.cast(self.op("Mul", value, factor), FLOAT)
         else:
             high = centre.astype(np.float32)
             low = (centre - high).astype(np.float32)
-            value = self.op("Sub", features, self.const(high))
-            value = self.op("Sub", value, self.const(low)) if (np.abs(low) * factor).max() > SLIGHT else value
-            value = self.op("Mul", value, self.const(factor.astype(np.float32)))
-        value = self.op("Where", self.op("IsNaN", features), self.const(empty.astype(np.float32)), value)
+            value = self.op("Sub", features, high)
+            value = self.op("Sub", value, low) if (np.abs(low) * factor).max() > SLIGHT else value
+            value = self.op("Mul", value, factor.astype(np.float32))
+        value = self.op("Where", self.op("IsNaN", features), empty.astype(np.float32), value)
         if not normaliser.keep:
             return value
         kept = np.isin(np.arange(len(centre)), normaliser.keep)
-        return self.op("Where", self.const(kept), features, value)
+        return self.op("Where", kept, features, value)
 
 
 def in_graph(normaliser: Normaliser | None) -> bool:
-    """Whether a graph can normalise: no ranks, no statistics of a list, and numbers that single precision holds."""
+    """Return whether a graph can normalise: no ranks, no statistics of a list, and numbers within single precision."""
     if normaliser is None or normaliser.kind == "none":
         return True
     numbers = np.abs(np.concatenate([normaliser.centre, normaliser.factor]))
@@ -206,7 +202,7 @@ def in_graph(normaliser: Normaliser | None) -> bool:
 
 
 def check_graph(content: bytes, *, file: object) -> None:
-    """Refuse a graph that reaches outside of its file, has operators that we do not write, or steps without bounds."""
+    """Refuse a graph with data in another file, operators that we do not write, or steps without bounds."""
     onnx = _onnx()
     try:
         model = onnx.load_model_from_string(content)
@@ -233,7 +229,7 @@ def _check_node(node: Any, file: object) -> None:
 
 
 def _check_shapes(model: Any, file: object) -> None:
-    """Refuse a graph in which a step is too large for one document; operators of ONNX Runtime have no known shapes."""
+    """Refuse a graph in which a step is too large for one document; those of ONNX Runtime have no known shapes."""
     import onnx.shape_inference
 
     for value in (*model.graph.input, *model.graph.output):
@@ -253,7 +249,7 @@ def _check_shapes(model: Any, file: object) -> None:
 
 
 def columns(places: Sequence[int]) -> Any:
-    """Column numbers as ONNX takes them."""
+    """Return column numbers as ONNX takes them."""
     return np.array(places, np.int64)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 import numpy as np
@@ -19,9 +19,18 @@ import numpy as np
 from clickprism.errors import DataError
 from clickprism.rankers.text_tokens import DOCUMENT, QUERY
 from clickprism.serve.onnx.graph import FLOAT, FUSED, INT32, INT64, Graph
-from clickprism.serve.scoring.language import ABOUT, CORPUS, PAIRS, TEXTS, TOKENIZER, LanguageReader, Reading
+from clickprism.serve.scoring.language import (
+    ABOUT,
+    CORPUS,
+    PAIRS,
+    TEXTS,
+    TOKENIZER,
+    LanguageReader,
+    Reading,
+    probabilities,
+)
 from clickprism.settings import plain
-from clickprism.types import Float32, Float64, Int32, JudgedLists, Lists, check
+from clickprism.types import Float32, Float64, JudgedLists, Lists
 
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
@@ -34,35 +43,28 @@ BITS: Final = 7
 
 
 def fits(config: Any) -> bool:
-    """Whether a language model is of the form that is written here: BERT, with the exact GELU."""
+    """Return whether a language model has the form that is written here: BERT, with the exact GELU."""
     usual = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
     return all(getattr(config, name, value) == value for name, value in usual.items())
 
 
 def pair_graph(encoder: Any, weight: Float32, *, pooling: Pooling, int8: bool) -> bytes:
-    """W . h of each pair, [pairs], h as `CrossEncoderNetwork.pooled` has it.
-
-    Args:
-        encoder: of transformers.
-        weight: w, [width].
-        pooling: how h comes from the states.
-        int8: whether linear maps are quantised.
-    """
+    """Return a graph of w . h of each pair, [pairs], with h as in `CrossEncoderNetwork.pooled`."""
     graph, bert = Graph(), _Bert(encoder, int8=int8)
     states = bert.states(graph, typed=pooling != "match" and encoder.config.type_vocab_size > 1)
     if pooling == "cls":
-        pooled = graph.op("Gather", states, graph.const(np.array(0, np.int64)), axis=1)
+        pooled = graph.op("Gather", states, np.array(0, np.int64), axis=1)
     elif pooling == "mean":
         pooled = _mean(graph, states)
     else:
         weight = weight * np.float32(encoder.config.hidden_size)
         pooled = graph.op("Mul", *(_direction(graph, states, kind) for kind in (QUERY, DOCUMENT)))
-    graph.output(graph.op("MatMul", pooled, graph.const(weight)), "odds", FLOAT, "pairs")
+    graph.output(graph.op("MatMul", pooled, weight), "odds", FLOAT, "pairs")
     return graph.bytes()
 
 
 def text_graph(encoder: Any, *, int8: bool) -> bytes:
-    """The mean state of each text, of length 1, [texts, width], as `Similarity.embed` has it."""
+    """Return a graph of the mean state of each text, of length 1, [texts, width], as in `Similarity.embed`."""
     graph, bert = Graph(), _Bert(encoder, int8=int8)
     states = bert.states(graph, typed=False)
     mean = graph.op("LpNormalization", _mean(graph, states), axis=-1, p=2)
@@ -79,7 +81,7 @@ class _Bert:
         self._layers, self._int8 = config.num_hidden_layers, int8
 
     def states(self, graph: Graph, *, typed: bool) -> str:
-        """The last states, [pairs, length, width]."""
+        """Return the last states, [pairs, length, width]."""
         tensors = self._tensors
         shape = ("pairs", "length")
         tokens, places = graph.input("tokens", INT64, *shape), graph.input("places", INT64, "length")
@@ -90,12 +92,10 @@ class _Bert:
         )
         if not typed:
             places_of = places_of + types[0]
-        value = graph.op(
-            "Add", *(graph.op("Gather", graph.const(t), at) for t, at in ((words, tokens), (places_of, places)))
-        )
+        value = graph.op("Add", *(graph.op("Gather", t, at) for t, at in ((words, tokens), (places_of, places))))
         if typed:
-            value = graph.op("Add", value, graph.op("Gather", graph.const(types), graph.input("types", INT64, *shape)))
-        norm = (graph.const(tensors[f"embeddings.LayerNorm.{name}"]) for name in ("weight", "bias"))
+            value = graph.op("Add", value, graph.op("Gather", types, graph.input("types", INT64, *shape)))
+        norm = (tensors[f"embeddings.LayerNorm.{name}"] for name in ("weight", "bias"))
         value = graph.op("LayerNormalization", value, *norm, axis=-1, epsilon=self._epsilon)
         for layer in range(self._layers):
             value = self._layer(graph, value, f"encoder.layer.{layer}.")
@@ -108,40 +108,40 @@ class _Bert:
         )
         value = self._joined(graph, mixed, value, f"{start}attention.output.")
         wide = self._product(graph, value, f"{start}intermediate.dense")
-        wide = graph.op("BiasGelu", wide, graph.const(tensors[f"{start}intermediate.dense.bias"]), domain=FUSED)
+        wide = graph.op("BiasGelu", wide, tensors[f"{start}intermediate.dense.bias"], domain=FUSED)
         return self._joined(graph, self._product(graph, wide, f"{start}output.dense"), value, f"{start}output.")
 
     def _attention(self, graph: Graph, value: str, start: str) -> str:
         names = ("query", "key", "value")
         weight = np.concatenate([self._tensors[f"{start}{name}.weight"] for name in names]).T
-        bias = graph.const(np.concatenate([self._tensors[f"{start}{name}.bias"] for name in names]))
+        bias = np.concatenate([self._tensors[f"{start}{name}.bias"] for name in names])
         about = {"num_heads": self._heads, "domain": FUSED}
         if not self._int8:
-            return graph.op("Attention", value, graph.const(weight), bias, "lengths", **about)
+            return graph.op("Attention", value, weight, bias, "lengths", **about)
         whole, scale, zero = graph.ops("DynamicQuantizeLinear", value, outputs=3)
-        columns, scales, zeros = self._quantised(graph, weight)
+        columns, scales, zeros = self._quantised(weight)
         return graph.op("QAttention", whole, columns, bias, scale, scales, "lengths", zero, zeros, **about)
 
     def _product(self, graph: Graph, value: str, name: str) -> str:
         """W x, without its bias, which the next operator adds."""
         weight = self._tensors[f"{name}.weight"].T
         if not self._int8:
-            return graph.op("MatMul", value, graph.const(weight))
-        return graph.op("DynamicQuantizeMatMul", value, *self._quantised(graph, weight), domain=FUSED)
+            return graph.op("MatMul", value, weight)
+        return graph.op("DynamicQuantizeMatMul", value, *self._quantised(weight), domain=FUSED)
 
-    def _quantised(self, graph: Graph, weight: Float32) -> tuple[str, str, str]:
+    def _quantised(self, weight: Float32) -> tuple[Any, Any, Any]:
         whole, scales = quantised(weight)
-        return graph.const(whole), graph.const(scales), graph.const(np.zeros(len(scales), np.int8))
+        return whole, scales, np.zeros(len(scales), np.int8)
 
     def _joined(self, graph: Graph, value: str, before: str, start: str) -> str:
         """LayerNorm(value + bias + before)."""
         names = ("LayerNorm.weight", "LayerNorm.bias", "dense.bias")
-        given = (graph.const(self._tensors[f"{start}{name}"]) for name in names)
+        given = (self._tensors[f"{start}{name}"] for name in names)
         return graph.op("SkipLayerNormalization", value, before, *given, domain=FUSED, epsilon=self._epsilon)
 
 
 def quantised(weight: Float32) -> tuple[Any, Float32]:
-    """A matrix as whole numbers of 7 bits and the scale of each column.
+    """Return a matrix as whole numbers of 7 bits, and the scale of each column.
 
     >>> whole, scales = quantised(np.array([[0.5, 2.0], [-1.0, 1.0]], np.float32))
     >>> whole.tolist(), np.round(whole * scales.astype(float), 2).tolist()
@@ -155,17 +155,17 @@ def quantised(weight: Float32) -> tuple[Any, Float32]:
 
 def _mask(graph: Graph, comparison: str, kind: int) -> str:
     """1 where a token is of this kind, [pairs, 1, length]."""
-    found = graph.cast(graph.op(comparison, "kinds", graph.const(np.array(kind, np.int64))), FLOAT)
-    return graph.op("Unsqueeze", found, graph.const(np.array([1], np.int64)))
+    found = graph.cast(graph.op(comparison, "kinds", np.array(kind, np.int64)), FLOAT)
+    return graph.op("Unsqueeze", found, np.array([1], np.int64))
 
 
 def _sum(graph: Graph, states: str, mask: str) -> str:
-    return graph.op("Squeeze", graph.op("MatMul", mask, states), graph.const(np.array([1], np.int64)))
+    return graph.op("Squeeze", graph.op("MatMul", mask, states), np.array([1], np.int64))
 
 
 def _mean(graph: Graph, states: str) -> str:
     mask = _mask(graph, "GreaterOrEqual", 0)
-    count = graph.op("ReduceSum", mask, graph.const(np.array([2], np.int64)), keepdims=0)
+    count = graph.op("ReduceSum", mask, np.array([2], np.int64), keepdims=0)
     return graph.op("Div", _sum(graph, states, mask), count)
 
 
@@ -175,159 +175,97 @@ def _direction(graph: Graph, states: str, kind: int) -> str:
 
 
 MEASURE: Final = "nDCG(exp)@10"
-LOSS: Final = 0.005
-"""What int8 may lose of the measure."""
-SAME: Final = 1e-3
-"""By how much the log odds of a graph in single precision may differ from PyTorch's."""
-COMPARED: Final = 64
+LOSS: Final = 0.005  # of the measure, that int8 may lose
+SAME: Final = 1e-3  # by how much the log odds of a graph in single precision may differ from PyTorch's
+QUERIES, DOCUMENTS = 16, 16
 HIGHEST: Final = 4
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class JudgedTexts:
-    """Pairs of texts with grades, by which int8 is judged: annotators', or made from clicks.
-
-    Attributes:
-        queries: the text of the query of each pair, [n].
-        documents: of the document, [n].
-        grades: 0 or more, [n].
-    """
-
-    queries: Sequence[str]
-    documents: Sequence[str]
-    grades: Int32
-
-    def __post_init__(self) -> None:
-        lengths = {len(self.queries), len(self.documents), len(self.grades)}
-        check(len(lengths) == 1 and lengths != {0}, "each pair has a query, a document and a grade, and there are some")
-
-    def measure(self, scores: Float64, grades: Int32 | None = None) -> float:
-        """The mean of `MEASURE` over queries, by these scores."""
-        from clickprism.evaluation.measures import evaluate
-
-        names, rows = np.unique(np.array(self.queries, dtype=np.str_), return_inverse=True)
-        order = np.argsort(rows, kind="stable")
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))])
-        lists = Lists(np.zeros((len(order), 1), np.float32), offsets, names)
-        judged = JudgedLists(lists, (self.grades if grades is None else grades)[order])
-        found = evaluate(judged, scores[order], MEASURE)[MEASURE]
-        return float(found[~np.isnan(found)].mean()) if judged.max_grade else 1.0
-
-    def agreement(self, wanted: Float64) -> Int32:
-        """Grades 0 to 4 that say how other scores rank these pairs, the highest of each query 4."""
-        _, rows = np.unique(np.array(self.queries, dtype=np.str_), return_inverse=True)
-        low, high = np.full(rows.max() + 1, np.inf), np.full(rows.max() + 1, -np.inf)
-        np.minimum.at(low, rows, wanted)
-        np.maximum.at(high, rows, wanted)
-        share = (wanted - low[rows]) / np.maximum(high - low, 1e-12)[rows]
-        grades: Int32 = np.rint(HIGHEST * share).astype(np.int32)
-        return grades
-
-
-def read_judged(grades: Path | str, *, queries: Path | str, documents: Path | str) -> JudgedTexts:
-    """Grades in the format of TREC (query id, 0, document id, grade) with the texts of both ids.
-
-    A document that was judged to be of no use should be there with grade 0: a query whose documents all have the same
-    grade says nothing of an order.
-    """
-    from clickprism.data.texts import read_qrel, read_texts
-
-    found = read_qrel(grades)
-    if not found.grades.any() or int(found.grades.min()) < 0:
-        remedy = "Give pairs of several queries, of grades 0 and more, not all 0"
-        raise DataError("has no grade above 0, or one below", file=grades, remedy=remedy)
-    asked = read_texts(queries).of_ids(found.query_ids.tolist())
-    return JudgedTexts(asked, read_texts(documents).of_ids(found.document_ids.tolist()), found.grades)
 
 
 @final
 class ServedLanguage:
     """A cross-encoder as it will be served; `files` go into the bundle, `notes` into its model card."""
 
-    def __init__(
-        self, settings: CrossEncoder, reading: Reading, files: dict[str, bytes], notes: tuple[str, ...]
-    ) -> None:
-        self.settings, self.notes, self._files = settings, notes, files
+    def __init__(self, settings: CrossEncoder, reading: Reading, files: dict[str, bytes], note: str) -> None:
+        self.settings, self.notes, self._files = settings, (note,), files
         self._reader = LanguageReader(reading, files, cached=False)
 
     def files(self) -> dict[str, bytes]:
-        """The files of the bundle."""
+        """Return the files of the bundle."""
         return self._files
 
     def score_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> Float64:
-        """The probability of a click in the first slot, [pairs]."""
-        from clickprism.serve.scoring.language import probabilities
-
+        """Return the probability of a click in the first slot, [pairs]."""
         return probabilities(odds_of(self._reader, queries, documents))
 
 
-def serve_language(
-    network: CrossEncoderNetwork, *, judged: JudgedTexts | None = None, int8: bool = True
-) -> ServedLanguage | CrossEncoderNetwork:
-    """The network as ONNX graphs, checked against it; itself where its language model is not of a form that we write.
+def serve_language(network: CrossEncoderNetwork, *, int8: bool = True) -> ServedLanguage | CrossEncoderNetwork:
+    """Return a network as ONNX graphs, checked against PyTorch; itself if its language model has another form.
 
-    Quantised graphs are taken if they lose at most .005 nDCG@10 against those in single precision: on the judged texts,
-    or without any on how the latter rank made-up texts.
-
-    Args:
-        network: trained.
-        judged: pairs with grades, such as of a few hundred queries that were held out.
-        int8: whether quantised graphs are tried.
+    Quantised graphs are used if they lose at most .005 nDCG@10 on generated texts, where the order in single precision
+    defines the grades.
     """
     if not fits(network.encoder.config):
         return network
-    if judged is not None and not judged.grades.any():
-        raise DataError("no pair is judged above 0", remedy="Give pairs of several queries with grades of 0 and more")
-    sample = judged or made_up(network)
+    queries, documents = made_up(network)
     exact = language_files(network, int8=False)
-    reader = LanguageReader(*exact, cached=False)
-    _compare(network, reader, sample)
+    by_float = odds_of(LanguageReader(*exact, cached=False), queries, documents)
+    wanted = network.odds(network.pairs(queries, documents))
+    apart = float(np.abs(by_float - wanted).max())
+    if not apart <= SAME * max(1.0, float(np.abs(wanted).max())):
+        problem = f"the graph of the language model differs from PyTorch by up to {apart:.3g} in log odds"
+        raise DataError(problem, remedy="Report it, with the name of the model")
     if not int8:
-        return ServedLanguage(network.settings, *exact, ("The language model is served in single precision.",))
+        return ServedLanguage(network.settings, *exact, "The language model is served in single precision.")
     whole = language_files(network, int8=True)
-    by_float = odds_of(reader, sample.queries, sample.documents)
-    by_int8 = odds_of(LanguageReader(*whole, cached=False), sample.queries, sample.documents)
-    grades = sample.grades if judged is not None else sample.agreement(by_float)
-    before, after = (sample.measure(odds, grades) for odds in (by_float, by_int8))
-    of = "judged pairs" if judged is not None else "made-up pairs, against the order in single precision"
-    figures = f"{MEASURE} {after:.4f}, {before:.4f} in single precision, on {len(grades):,} {of}"
-    if after < before - LOSS:
+    same = order_kept(by_float, odds_of(LanguageReader(*whole, cached=False), queries, documents))
+    figures = f"{MEASURE} {same:.4f} on generated texts, if single precision has 1"
+    if same < 1 - LOSS:
         note = f"The language model is served in single precision: int8 would lose more than {LOSS} ({figures})."
-        return ServedLanguage(network.settings, *exact, (note,))
-    return ServedLanguage(network.settings, *whole, (f"The language model is served in int8: {figures}.",))
+        return ServedLanguage(network.settings, *exact, note)
+    return ServedLanguage(network.settings, *whole, f"The language model is served in int8: {figures}.")
 
 
 def odds_of(reader: LanguageReader, queries: Sequence[str], documents: Sequence[str]) -> Float64:
-    """Log odds of pairs of texts, each query with its documents together, [pairs]."""
-    odds = np.empty(len(queries))
-    names, rows = np.unique(np.array(queries, dtype=np.str_), return_inverse=True)
-    order = np.argsort(rows, kind="stable")
-    for name, some in zip(names.tolist(), np.split(order, np.cumsum(np.bincount(rows))[:-1]), strict=True):
-        odds[some] = reader.odds(name, [documents[row] for row in some.tolist()])
-    return odds
+    """Return the log odds of pairs of texts, [pairs]; consecutive pairs of a query are read together."""
+    odds: list[float] = []
+    for query, pairs in groupby(zip(queries, documents, strict=True), key=itemgetter(0)):
+        odds += reader.odds(query, [document for _, document in pairs]).tolist()
+    return np.array(odds)
 
 
-def made_up(network: CrossEncoderNetwork, *, queries: int = 16, documents: int = 16) -> JudgedTexts:
-    """Texts of words that the network knows, of many lengths; a third of the documents has words of the query."""
+def made_up(network: CrossEncoderNetwork) -> tuple[list[str], list[str]]:
+    """Return pairs of words that the network knows, of many lengths; some documents share words, the last is empty."""
     draw = np.random.default_rng(20260103)
     if network.prior is not None and network.prior.corpus.having:
         vocabulary = np.array(sorted(network.prior.corpus.having))
     else:
         vocabulary = np.array(sorted(word for word in network.tokenizer.get_vocab() if word.isalpha()) or ["a"])
-    asked, texts = [], []
-    for _ in range(queries):
+    queries, documents = [], []
+    for _ in range(QUERIES):
         words = draw.choice(vocabulary, 3)
-        for place in range(documents):
+        for place in range(DOCUMENTS):
             others = draw.choice(vocabulary, int(draw.integers(2, network.settings.tokens)))
             shared = draw.choice(words, 2) if place % 3 == 0 else words[:0]
-            asked.append(" ".join(words))
-            texts.append(" ".join(np.concatenate([shared, others])))
-    return JudgedTexts(asked, texts, np.zeros(len(texts), np.int32))
+            queries.append(" ".join(words))
+            documents.append(" ".join(np.concatenate([shared, others])))
+    documents[-1] = ""
+    return queries, documents
+
+
+def order_kept(wanted: Float64, found: Float64) -> float:
+    """Return the mean measure of scores of `made_up`; other scores, brought to 0 to 4 in each query, are the grades."""
+    from clickprism.evaluation.measures import evaluate
+
+    rows = wanted.reshape(QUERIES, DOCUMENTS)
+    low, high = rows.min(axis=1, keepdims=True), rows.max(axis=1, keepdims=True)
+    grades = np.rint(HIGHEST * (rows - low) / np.maximum(high - low, 1e-12)).astype(np.int32)
+    offsets, ids = np.arange(0, wanted.size + 1, DOCUMENTS), np.arange(QUERIES).astype(np.str_)
+    judged = JudgedLists(Lists(np.zeros((wanted.size, 1), np.float32), offsets, ids), grades.ravel())
+    return float(evaluate(judged, found, MEASURE, empty="one").mean(MEASURE))
 
 
 def language_files(network: CrossEncoderNetwork, *, int8: bool) -> tuple[Reading, dict[str, bytes]]:
-    """How to read, and the files that say so."""
+    """Return how to read, and the files of a bundle."""
     settings, prior = network.settings, network.prior
     slopes = tuple(float(each) for each in network.slopes)
     limits = (network.layout.padding, settings.tokens, settings.query_tokens)
@@ -341,13 +279,3 @@ def language_files(network: CrossEncoderNetwork, *, int8: bool) -> tuple[Reading
         files[CORPUS] = prior.files(network.encoder)[CORPUS]
         files[TEXTS] = text_graph(prior.similarity.encoder, int8=int8)
     return reading, files
-
-
-def _compare(network: CrossEncoderNetwork, reader: LanguageReader, sample: JudgedTexts) -> None:
-    """Refuse graphs that say something else than the network, on some of the sample, an empty text included."""
-    queries, documents = [*sample.queries[:COMPARED], sample.queries[0]], [*sample.documents[:COMPARED], ""]
-    wanted = network.odds(network.pairs(queries, documents))
-    apart = float(np.abs(odds_of(reader, queries, documents) - wanted).max())
-    if not apart <= SAME * max(1.0, float(np.abs(wanted).max())):
-        problem = f"the graph of the language model differs from PyTorch by up to {apart:.3g} in log odds"
-        raise DataError(problem, remedy="Report it, with the name of the model")

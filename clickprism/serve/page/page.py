@@ -1,4 +1,4 @@
-"""The page at `/`: rankings of a query side by side, under a policy that lets nothing come from outside."""
+"""The page at `/`: rankings of a query side by side; its policy lets a browser load nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any, Final, final
 from urllib.parse import parse_qs
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
+from clickprism._util.tables import code_html
 from clickprism.errors import ClickprismError
 from clickprism.serve.bundle.card import described_data
 from clickprism.serve.bundle.examples import Example, Examples, read_examples
@@ -20,6 +22,7 @@ from clickprism.serve.http.models import Live, Models
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.page.view import (
     CHART,
+    Curve,
     curve_points,
     find,
     most_changed,
@@ -40,27 +43,31 @@ TYPES: Final = {
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
-TEMPLATE: Final = "page.html.j2"
+HTML: Final = b"text/html; charset=utf-8"
+FORM: Final = b"application/x-www-form-urlencoded"
+COOKIE: Final = b"clickprism"
+RULES: Final = b"; Path=/; HttpOnly; SameSite=Strict"
+SECONDS: Final = 12 * 3600
+"""Age after which a cookie is invalid."""
+MOST_FORM: Final = 4096
+MOST_ENTERING: Final = 8
+"""Forms at a time: clients without a token cannot take the places of those who have one."""
+PICKS: Final = 12
+ROWS: Final = 10
+"""Number of documents of each ranking that are shown first."""
+COUNTS: Final = ("month.impressions", "month.clicked")
+NOTHING: Final = Examples(1, [])
+FILE: Final = "examples.json"
 
 
 def page_files() -> Mapping[str, Answer]:
-    """What is sent as it is, by path: the style, the script and the pictures of `static/`."""
+    """Return the style, the script and the pictures of `static/` by path."""
     answers = {}
     for file in files(__package__).joinpath("static").iterdir():
-        ending = f".{file.name.rpartition('.')[2]}"
-        if ending in TYPES:
-            answers[f"/static/{file.name}"] = Answer(file.read_bytes(), TYPES[ending], headers=HEADERS)
+        kind = TYPES.get(f".{file.name.rpartition('.')[2]}")
+        if kind is not None:
+            answers[f"/static/{file.name}"] = Answer(file.read_bytes(), kind, headers=HEADERS)
     return answers
-
-
-def template() -> str:
-    """The source of the page."""
-    return files(__package__).joinpath("static", TEMPLATE).read_text(encoding="utf-8")
-
-
-NAME: Final = b"clickprism"
-SECONDS: Final = 12 * 3600
-_RULES: Final = b"; Path=/; HttpOnly; SameSite=Strict"
 
 
 @final
@@ -78,14 +85,8 @@ class Sessions:
 
     def opened(self) -> bytes:
         """Return the `Set-Cookie` of someone who gave a token; it ends with the token that signs it."""
-        until = int(time.time()) + SECONDS
-        signed = _signed(until, next(iter(self.tokens.values), b""))
-        return NAME + b"=" + signed + _RULES + b"; Max-Age=" + str(SECONDS).encode()
-
-    @staticmethod
-    def closed() -> bytes:
-        """Return the `Set-Cookie` that takes it away."""
-        return NAME + b"=" + _RULES + b"; Max-Age=0"
+        signed = _signed(int(time.time()) + SECONDS, next(iter(self.tokens.values), b""))
+        return COOKIE + b"=" + signed + RULES + b"; Max-Age=" + str(SECONDS).encode()
 
     def knows(self, header: bytes | None) -> bool:
         """Return whether a `Cookie` header has a cookie of a valid token that is not too old."""
@@ -94,7 +95,7 @@ class Sessions:
         for part in (header or b"").split(b";"):
             name, _, value = part.strip().partition(b"=")
             until = value.partition(b".")[0]
-            if name == NAME and until.isdigit() and len(until) < 16 and int(until) > time.time():
+            if name == COOKIE and until.isdigit() and len(until) < 16 and int(until) > time.time():
                 return any(hmac.compare_digest(value, _signed(int(until), each)) for each in self.tokens.values)
         return False
 
@@ -104,44 +105,33 @@ def _signed(until: int, token: bytes) -> bytes:
     return text + b"." + hmac.digest(token, b"page " + text, "sha256").hex().encode()
 
 
-HTML: Final = b"text/html; charset=utf-8"
-FORM: Final = b"application/x-www-form-urlencoded"
-MOST_FORM: Final = 4096
-MOST_ENTERING: Final = 8
-"""Forms under way at a time: whoever has no token cannot fill the places of those who have one."""
-PICKS: Final = 12
-ROWS: Final = 10
-"""Number of documents of each ranking that are shown first."""
-NOTHING: Final = Examples(1, [])
-FILE: Final = "examples.json"
-
-
 @final
 class Page:
     """The page of a service."""
 
     def __init__(self, settings: ServeSettings, models: Models, tokens: Tokens) -> None:
-        self._settings = settings
-        self._models = models
-        self._sessions = Sessions(tokens)
-        shape = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        self._template = shape.from_string(template())
+        self._settings, self._models, self._sessions = settings, models, Sessions(tokens)
+        environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        environment.filters["minute"] = _minute
+        environment.filters["code"] = lambda text: Markup(code_html(text))  # noqa: S704 - it escapes
+        source = files(__package__).joinpath("static", "page.html.j2").read_text(encoding="utf-8")
+        self._template = environment.from_string(source)
         self._entering = 0
         self._read: tuple[str, Examples, str] = ("", NOTHING, "")
 
     async def show(self, call: Call) -> Answer:
         """`GET /`, `GET /?q=...`: the page, or the form for the token."""
         if not self._sessions.knows(call.fields.get(b"cookie")):
-            return self._door(wrong=False)
+            return self._answer({"locked": True, "wrong": False, "view": None}, 401)
         given: bytes = call.scope.get("query_string", b"")
         limit = None if _field(given, "all") else ROWS
         return self._answer(await asyncio.to_thread(self._context, _field(given, "q")[:2000], limit), 200)
 
     async def enter(self, call: Call) -> Answer:
-        """`POST /session`: whoever gives the token gets a cookie."""
+        """`POST /session`: a client that gives a token gets a cookie."""
         call.check_type(FORM)
         if self._entering >= MOST_ENTERING:
-            raise Problem(503, "too many give a token at this moment", kind="busy", headers=BUSY)
+            raise Problem(503, "too many clients give a token at this moment", kind="busy", headers=BUSY)
         self._entering += 1
         try:
             body = await call.read(limit=MOST_FORM, timeout=self._settings.timeout)
@@ -149,15 +139,12 @@ class Page:
             self._entering -= 1
         tokens = self._sessions.tokens
         if tokens.needed and not tokens.knows(_field(body, "token").strip().encode()):
-            return self._door(wrong=True)
+            return self._answer({"locked": True, "wrong": True, "view": None}, 401)
         return _to_page(self._sessions.opened())
 
     async def leave(self, _: Call) -> Answer:
-        """`POST /session/end`: the cookie is taken away."""
-        return _to_page(self._sessions.closed())
-
-    def _door(self, *, wrong: bool) -> Answer:
-        return self._answer({"locked": True, "wrong": wrong, "view": None}, 401)
+        """`POST /session/end`: the cookie is removed."""
+        return _to_page(COOKIE + b"=" + RULES + b"; Max-Age=0")
 
     def _answer(self, context: Mapping[str, Any], status: int) -> Answer:
         return Answer(self._template.render(context).encode(), HTML, status, HEADERS)
@@ -167,9 +154,12 @@ class Page:
         depth = None if live is None else live.rerank_depth
         examples, problem = self._examples(live)
         query = find(examples, wanted)
-        counts, counted = (None, f"Clicks: {examples.source}.") if query is None else self._counts(query, examples)
+        counts, counted = (None, "") if query is None else self._counts(query, examples)
         diagnosis, undiagnosed = read_diagnosis(self._settings.log, None if live is None else live.bundle)
-        seen = examples.observation or (list(live.bundle.manifest.observation) if live is not None else [])
+        curve = None if diagnosis is None else diagnosis.curve
+        if curve is None:
+            curve = Curve(examples.observation or ([] if live is None else list(live.manifest.observation)))
+        top = max([1.0, *curve.values, *curve.upper])
         return {
             "locked": False,
             "session": self._sessions.tokens.needed,
@@ -183,7 +173,9 @@ class Page:
             "counted": counted,
             "reranks": "" if depth is None else f"; re-ranks only the first {depth:,}",
             "problem": problem,
-            "points": curve_points(seen) if len(seen) > 1 else [],
+            "points": curve_points(curve.values, top=top) if len(curve.values) > 1 else [],
+            "band": [*curve_points(curve.upper, top=top), *reversed(curve_points(curve.lower, top=top))],
+            "top": top,
             "chart": CHART,
             "facts": self._facts(live, examples),
             "diagnosis": diagnosis,
@@ -191,12 +183,12 @@ class Page:
         }
 
     def _examples(self, live: Live | None) -> tuple[Examples, str]:
-        """Those of the bundle that is served, read once a version."""
+        """Return those of the bundle that is served, read once for each version, and a problem."""
         if live is None:
             return NOTHING, "The model is not loaded yet."
         if self._read[0] != live.version:
             examples, problem = NOTHING, ""
-            if FILE in live.bundle.manifest.files:
+            if FILE in live.manifest.files:
                 try:
                     examples = read_examples(live.bundle.read(FILE), file=live.bundle.path(FILE))
                 except ClickprismError as error:
@@ -205,39 +197,33 @@ class Page:
         return self._read[1], self._read[2]
 
     def _counts(self, query: Example, examples: Examples) -> tuple[dict[str, tuple[int, int]] | None, str]:
-        """Impressions and clicks of the last month, where the store has them, and a sentence on whose they are."""
-        old = f"Click rate and impressions: {examples.source}." if examples.source else ""
-        store = self._models.store
-        if store is None:
-            return None, old
+        """Return impressions and clicks of the last month from the store, if it has them, and what they are of."""
+        old = f"Clicks and impressions are from {examples.source}." if examples.source else ""
+        store, ids = self._models.store, [each.id for each in query.documents]
         try:
-            found = store.get(query.id, [each.id for each in query.documents])
+            found = None if store is None else store.get(query.id, ids)
         except ClickprismError:
+            found = None
+        if found is None or not set(COUNTS) <= set(found.info.fields) or not found.found.any():
             return None, old
-        places = [
-            found.info.fields.index(name) if name in found.info.fields else -1
-            for name in ("month.impressions", "month.clicked")
-        ]
-        if min(places) < 0 or not found.found.any():
-            return None, old
-        counts = {
-            each.id: (int(row[places[0]]), int(row[places[1]]))
-            for each, row, there in zip(query.documents, found.x, found.found, strict=True)
-            if there
-        }
-        return counts, f"Click rate and impressions: four weeks up to {found.info.as_of:%Y-%m-%d %H:%M} UTC."
+        columns = found.x[:, [found.info.fields.index(name) for name in COUNTS]].tolist()
+        rows = zip(ids, columns, found.found, strict=True)
+        counts = {name: (int(shown), int(clicked)) for name, (shown, clicked), there in rows if there}
+        until = f"{found.info.as_of:%Y-%m-%d %H:%M} UTC"
+        return counts, f"Clicks and impressions are from the store: four weeks up to {until}."
 
     def _facts(self, live: Live | None, examples: Examples) -> list[tuple[str, str]]:
         if live is None:
             return [("model", self._models.problem() or "not loaded yet")]
-        manifest = live.bundle.manifest
+        manifest = live.manifest
         facts = [
             ("model", f"{manifest.name} ({live.version})"),
-            ("ranker", f"{manifest.kind}, by {manifest.method.get('name', '?')}"),
+            ("ranker", f"{manifest.kind}, trained by {manifest.method.get('name', '?')}"),
             ("serving since", f"{live.since:%Y-%m-%d %H:%M} UTC"),
-            ("made", f"{manifest.created}, clickprism {manifest.clickprism}"),
+            ("created", f"{_minute(manifest.created)}, clickprism {manifest.clickprism}"),
             *(("data" if name == "name" else name, text) for name, text in described_data(manifest.data)),
             *((name, f"{value:.4f}") for name, value in manifest.metrics.items()),
+            *(("note", note) for note in manifest.notes),
             *(() if manifest.scope is None else (("scope", manifest.scope.sentence()),)),
         ]
         if self._settings.rerank_depth is not None:
@@ -245,17 +231,26 @@ class Page:
             facts.append(("re-ranks", f"{depth} documents of a request (--rerank-depth)"))
         stored = self._models.stored()
         if stored is not None:
-            facts.append(("store", str(stored.get("problem") or f"{stored['version']}, as of {stored['as_of'][:19]}Z")))
-        facts += read_project(self._settings.project)
-        return [*facts, ("examples", f"{len(examples.queries):,} queries")]
+            known = stored.get("problem") or f"{stored['version']}, as of {_minute(stored['as_of'])}"
+            facts.append(("store", str(known)))
+        return [*facts, *read_project(self._settings.project), ("examples", f"{len(examples.queries):,} queries")]
 
 
 def _field(form: bytes, name: str) -> str:
-    """A field of a form or of a path's query; empty where it is not there, or there are more than any page sends."""
+    """Return a field of a form or of a query; empty if it is missing, or if there are more than any page sends."""
     try:
         return parse_qs(form.decode("utf-8", "replace"), max_num_fields=8).get(name, [""])[0]
     except ValueError:
         return ""
+
+
+def _minute(time: str) -> str:
+    """Return a time in ISO 8601, UTC, for readers.
+
+    >>> _minute("2026-03-01T10:00:07+00:00")
+    '2026-03-01 10:00 UTC'
+    """
+    return f"{time[:16].replace('T', ' ')} UTC"
 
 
 def _to_page(cookie: bytes) -> Answer:

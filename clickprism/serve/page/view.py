@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import msgspec
+import numpy as np
 
 from clickprism._util.files import read_json
 from clickprism.errors import ClickprismError, DataError
 from clickprism.serve.bundle.bundle import Bundle
-from clickprism.serve.bundle.examples import Example, Examples, Shown
+from clickprism.serve.bundle.examples import Example, Examples
+from clickprism.serve.http.ranking import order
+from clickprism.types import Float64
 
 CHART: Final = {"width": 320, "height": 150, "left": 34, "right": 8, "top": 8, "bottom": 24}
 """Size and margins of the chart of the observation curve, in units of its drawing."""
+FILE: Final = "diagnosis.json"
+LARGEST: Final = 1 << 20
+NONE: Final = "No diagnosis. Start the service with --log DIR, a log that `clickprism diagnose` was run on."
+SCANNED: Final = 1000
+"""Number of queries among which those are found whose ranking changed most."""
 
 
-def curve_points(values: Sequence[float]) -> list[tuple[float, float, float]]:
-    """Return where the value of each position is in the chart, and the value; the axis starts at 0.
+def curve_points(values: Sequence[float], *, top: float = 1.0) -> list[tuple[float, float, float]]:
+    """Return where the value of each position is in the chart, and the value; the axis goes from 0 to `top`.
 
     >>> curve_points([1.0, 0.5])
     [(34.0, 8.0, 1.0), (312.0, 67.0, 0.5)]
     """
-    top, last = max(1.0, *values), max(len(values) - 1, 1)
+    last = max(len(values) - 1, 1)
     across = CHART["width"] - CHART["left"] - CHART["right"]
     down = CHART["height"] - CHART["top"] - CHART["bottom"]
     return [
@@ -34,22 +42,8 @@ def curve_points(values: Sequence[float]) -> list[tuple[float, float, float]]:
     ]
 
 
-FILE: Final = "diagnosis.json"
-LARGEST: Final = 1 << 20
-NONE: Final = "No diagnosis. Start the service with --log DIR, a log that `clickprism diagnose` was run on."
-
-
 class Finding(msgspec.Struct, frozen=True):
-    """One finding.
-
-    Attributes:
-        name: Name of the finding, such as "position".
-        verdict: "present", "absent" or "inconclusive".
-        advice: What to do.
-        sentence: The finding in words.
-        title: Heading of the finding.
-        word: The verdict as readers see it.
-    """
+    """One finding of `clickprism diagnose`; `word` is the verdict as readers see it."""
 
     name: str
     verdict: str
@@ -59,29 +53,20 @@ class Finding(msgspec.Struct, frozen=True):
     word: str = ""
 
 
+class Curve(msgspec.Struct, frozen=True):
+    """How often each position is observed, relative to position 1, with an interval."""
+
+    values: list[float]
+    lower: list[float] = []
+    upper: list[float] = []
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
-    """All findings, and when they were made."""
+    """All findings, the position curve, and when they were made."""
 
     findings: list[Finding]
     as_of: str | None = None
-
-
-def read_project(folder: Path | None) -> list[tuple[str, str]]:
-    """Return what the last run of a project says of it; empty without a project, or if its record cannot be read."""
-    if folder is None:
-        return []
-    try:
-        status = read_json(max(folder.glob("runs/*/record.json")))["status"]
-        searches, clicks, attention = int(status["searches"]), int(status["clicks"]), status["attention"]
-        return [
-            ("last run", str(status["last_run"])),
-            ("log", f"{searches:,} searches, {clicks:,} clicks"),
-            ("training", str(status["decision"])),
-            *([("newer ranker", str(status["shadow_reason"]))] if status["shadow"] else []),
-            ("needs attention", " ".join(map(str, attention)) or "nothing"),
-        ]
-    except (ClickprismError, KeyError, TypeError, ValueError):
-        return []
+    curve: Curve | None = None
 
 
 def read_diagnosis(log: Path | None, bundle: Bundle | None = None) -> tuple[Diagnosis | None, str]:
@@ -102,14 +87,25 @@ def read_diagnosis(log: Path | None, bundle: Bundle | None = None) -> tuple[Diag
     return None, NONE if log is None else "The log has no diagnosis yet. Run: clickprism diagnose LOG"
 
 
-SUGGESTED: Final = 6
-SCANNED: Final = 1000
-WIDTH: Final = 100
+def read_project(folder: Path | None) -> list[tuple[str, str]]:
+    """Return what the last run of a project says of it; empty without a project, or if its record cannot be read."""
+    if folder is None:
+        return []
+    try:
+        status = read_json(max(folder.glob("runs/*/record.json")))["status"]
+        searches, clicks, attention = int(status["searches"]), int(status["clicks"]), status["attention"]
+        return [
+            ("last run", str(status["last_run"])),
+            ("log", f"{searches:,} searches, {clicks:,} clicks"),
+            ("training", str(status["decision"])),
+            *([("newer ranker", str(status["shadow_reason"]))] if status["shadow"] else []),
+            ("needs attention", " ".join(map(str, attention)) or "nothing"),
+        ]
+    except (ClickprismError, KeyError, TypeError, ValueError):
+        return []
 
 
-@final
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """A number with a bar: `width` in hundredths of the longest, `text` for people."""
 
     width: float
@@ -122,18 +118,12 @@ class Row:
     """A document in the three rankings.
 
     Attributes:
-        key: its place among the logged, from 0, which ties its marks together on the page.
-        name: its title, or its id.
-        id: of the document.
-        logged: its rank in the log, from 1.
-        naive: its rank by a ranker that took clicks for relevance, re-ranked as deep; None without one.
-        debiased: its rank by the ranker that is served.
-        score: the served ranker's score, from the lowest of the query to the highest.
-        relevance: the click rate divided by the observation, which estimates the click rate at position 1.
-        naive_score: the same of the naive ranker.
-        observation: how often its positions are observed, relative to position 1.
-        click_rate: clicks by impression.
-        impressions: how often it was shown.
+        key: Its place in the log, from 0, which connects its marks on the page.
+        naive: Rank by a ranker on raw clicks, re-ranked as deep; None without one.
+        debiased: Rank by the ranker that is served.
+        score: Score of the served ranker, from the lowest of the query to the highest.
+        relevance: Click rate divided by the observation, which estimates the click rate at position 1.
+        observation: How often its positions are observed, relative to position 1.
     """
 
     key: int
@@ -151,7 +141,7 @@ class Row:
 
     @property
     def moved(self) -> int:
-        """How many places it rose from the log to the served ranking; below 0 where it fell."""
+        """Number of places that it rose from the log to the served ranking; below 0 if it fell."""
         return self.logged - self.debiased
 
     @property
@@ -166,65 +156,65 @@ class View:
     """One query: its rows as logged, the two other orders, and what to notice."""
 
     query: Example
-    rows: tuple[Row, ...]
-    naive: tuple[Row, ...]
-    debiased: tuple[Row, ...]
-    notices: tuple[str, ...]
+    rows: list[Row]
+    naive: list[Row]
+    debiased: list[Row]
+    notices: list[str]
 
 
 def view_of(
     query: Example, live: Mapping[str, tuple[int, int]] | None = None, *, rerank_depth: int | None = None
 ) -> View:
-    """Lay out a query.
+    """Return the rankings of a query.
 
     Args:
         query: of the examples.
         live: impressions and clicks by document id, where the online store has them: they are shown instead.
         rerank_depth: number of documents that the service re-ranks, from the first of the log; None for all.
     """
-    documents = query.documents
-    counts = [(live or {}).get(each.id, (each.impressions, each.clicks)) for each in documents]
-    rates = [clicks / shown if shown else 0.0 for shown, clicks in counts]
-    ranks = _ranks([each.debiased for each in documents], rerank_depth)
-    with_naive = bool(documents) and all(each.naive is not None for each in documents)
-    naive = _ranks([each.naive or 0.0 for each in documents], rerank_depth) if with_naive else None
-    served = _scaled([each.debiased for each in documents])
-    estimates = [
-        rate / each.observation if each.observation else 0.0 for rate, each in zip(rates, documents, strict=True)
+    documents, empty = query.documents, (0, 0)
+    known = [(live or {}).get(each.id, (each.impressions, each.clicks)) for each in documents]
+    shown, clicks = np.array(known or [empty], np.float64)[: len(known)].T
+    observation = np.array([each.observation for each in documents])
+    rates = _ratio(clicks, shown)
+    relevance = _ratio(rates, observation)
+    debiased, naive = (
+        np.array([getattr(each, name) or 0.0 for each in documents], np.float64) for name in ("debiased", "naive")
+    )
+    naive_ranks: list[int | None] = [None] * len(documents)
+    if all(each.naive is not None for each in documents):
+        naive_ranks = list(_ranks(naive, rerank_depth))
+    bars = zip(
+        _bars(_scaled(debiased), map("{:.2f}".format, _scaled(debiased))),
+        _bars(relevance, map("{:.1%}".format, relevance), longest=min(1.0, relevance.max(initial=0.0))),
+        _bars(_scaled(naive), map("{:.2f}".format, _scaled(naive))),
+        _bars(observation, map("{:.1%}".format, observation)),
+        _bars(rates, map("{:.1%}".format, rates), longest=rates.max(initial=0.0)),
+        _bars(shown, map("{:,.0f}".format, shown), longest=shown.max(initial=0.0)),
+        strict=True,
+    )
+    ranks = zip(naive_ranks, _ranks(debiased, rerank_depth), strict=True)
+    rows = [
+        Row(place, each.title or each.id, each.id, place + 1, *both, *own)
+        for place, (each, both, own) in enumerate(zip(documents, ranks, bars, strict=True))
     ]
-    top = min(1.0, max(estimates, default=0.0))
-    scores = _scaled([each.naive or 0.0 for each in documents])
-    top_rate, top_shown = max(rates, default=0.0), max((shown for shown, _ in counts), default=0)
-    rows = tuple(
-        Row(
-            key=place,
-            name=each.title or each.id,
-            id=each.id,
-            logged=place + 1,
-            naive=None if naive is None else naive[place],
-            debiased=ranks[place],
-            score=Bar(served[place] * WIDTH, f"{served[place]:.2f}"),
-            relevance=Bar(_part(min(estimates[place], 1.0), top), _share(estimates[place])),
-            naive_score=Bar(scores[place] * WIDTH, f"{scores[place]:.2f}"),
-            observation=Bar(min(each.observation, 1.0) * WIDTH, f"{100 * each.observation:.1f} %"),
-            click_rate=Bar(_part(rates[place], top_rate), f"{100 * rates[place]:.1f} %"),
-            impressions=Bar(_part(counts[place][0], top_shown), f"{counts[place][0]:,}"),
-        )
-        for place, each in enumerate(documents)
-    )
-    return View(
-        query,
-        rows,
-        tuple(sorted(rows, key=lambda row: row.naive or 0)) if with_naive else (),
-        tuple(sorted(rows, key=lambda row: row.debiased)),
-        _notices(rows, documents, counts),
-    )
+    if not rows:
+        return View(query, [], [], [], ["The log has no document of this query."])
+    up, down = max(rows, key=lambda row: row.moved), min(rows, key=lambda row: row.moved)
+    moves = [(row, way) for row, way in ((up, "up"), (down, "down")) if row.moved * (1 if way == "up" else -1) > 0]
+    notices = [
+        f"{row.name} moves {way} from position {row.logged} to {row.debiased}. "
+        + _evidence(round(shown[row.key]), round(clicks[row.key]), observation[row.key])
+        for row, way in moves
+    ]
+    by_naive = sorted(rows, key=lambda row: row.naive or 0) if rows[0].naive is not None else []
+    by_score = sorted(rows, key=lambda row: row.debiased)
+    return View(query, rows, by_naive, by_score, notices or ["The served ranking is that of the log."])
 
 
 def find(examples: Examples, wanted: str) -> Example | None:
-    """The query of this text or id, whatever its case; else the only one that begins so.
+    """Return the query of this text or id, whatever its case; else the only one that begins so.
 
-    >>> from clickprism.serve.bundle.examples import Example
     >>> known = Examples(1, [Example("1", [], text="Red shoes"), Example("2", [], text="blue shoes")])
     >>> find(known, "red SHOES ").id, find(known, "blu").id, find(known, "green")
     ('1', '2', None)
@@ -233,15 +223,13 @@ def find(examples: Examples, wanted: str) -> Example | None:
     if not text:
         return None
     names = [(query, {query.id.casefold(), query.name.casefold()}) for query in examples.queries]
-    for query, known in names:
-        if text in known:
-            return query
+    same = [query for query, known in names if text in known]
     begun = [query for query, known in names if any(name.startswith(text) for name in known)]
-    return begun[0] if len(begun) == 1 else None
+    return same[0] if same else begun[0] if len(begun) == 1 else None
 
 
-def suggestions(examples: Examples, wanted: str = "", *, most: int = SUGGESTED) -> list[Example]:
-    """Queries like this one, the most alike first; without one, those shown most often."""
+def suggestions(examples: Examples, wanted: str = "", *, most: int = 6) -> list[Example]:
+    """Return queries with a similar text, the most similar first; without one, those shown most often."""
     text = wanted.strip().casefold()[:200]
     by_name = {query.name.casefold(): query for query in reversed(examples.queries)}
     within = [query for query in examples.queries if text and text in query.name.casefold()]
@@ -250,72 +238,45 @@ def suggestions(examples: Examples, wanted: str = "", *, most: int = SUGGESTED) 
     return list(found.values())[:most]
 
 
-def _ranks(scores: Sequence[float], depth: int | None = None) -> list[int]:
-    """Return the rank of each, from 1, the highest first; equal ones, and those below the depth, as in the log.
-
-    >>> _ranks([0.1, 0.2, 0.9]), _ranks([0.1, 0.2, 0.9], 2)
-    ([3, 2, 1], [2, 1, 3])
-    """
-    count = len(scores)
-    first = count if depth is None else min(depth, count)
-    order = [*sorted(range(first), key=lambda place: -scores[place]), *range(first, count)]
-    ranks = [0] * len(scores)
-    for rank, place in enumerate(order, start=1):
-        ranks[place] = rank
-    return ranks
-
-
-def _scaled(scores: Sequence[float]) -> list[float]:
-    low, high = min(scores, default=0.0), max(scores, default=0.0)
-    return [(score - low) / (high - low) if high > low else 0.5 for score in scores]
-
-
-def _part(value: float, top: float) -> float:
-    return WIDTH * value / top if top else 0.0
-
-
 def most_changed(examples: Examples, *, most: int, rerank_depth: int | None = None) -> list[tuple[Example, int]]:
     """Return the queries whose served ranking differs most from the log, with the number of documents that moved."""
     counts = []
     for query in examples.queries[:SCANNED]:
-        ranks = _ranks([each.debiased for each in query.documents], rerank_depth)
+        ranks = _ranks(np.array([each.debiased for each in query.documents]), rerank_depth)
         counts.append((query, sum(rank != place for place, rank in enumerate(ranks, start=1))))
     return sorted((each for each in counts if each[1]), key=lambda each: -each[1])[:most]
 
 
-def _notices(rows: Sequence[Row], documents: Sequence[Shown], counts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
-    """Return a sentence on the document that moved up most and on the one that moved down most."""
-    if not rows:
-        return ("The log has no document of this query.",)
-    up, down = max(rows, key=lambda row: row.moved), min(rows, key=lambda row: row.moved)
-    moved = [(up, "up")] if up.moved > 0 else []
-    moved += [(down, "down")] if down.moved < 0 else []
-    return tuple(
-        f"{row.name} moves {way} from position {row.logged} to {row.debiased}. "
-        + _evidence(*counts[row.key], documents[row.key].observation)
-        for row, way in moved
-    ) or ("The served ranking is that of the log.",)
+def _ranks(scores: Float64, depth: int | None) -> list[int]:
+    """Return the rank of each document, from 1."""
+    ranks: list[int] = (np.argsort(order(scores, depth)) + 1).tolist()
+    return ranks
 
 
-def _evidence(shown: int, clicks: int, seen: float) -> str:
+def _ratio(part: Float64, whole: Float64) -> Float64:
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+
+
+def _scaled(scores: Float64) -> Float64:
+    low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
+    return (scores - low) / (high - low) if high > low else np.full(len(scores), 0.5)
+
+
+def _bars(values: Float64, texts: Iterable[str], *, longest: float = 1.0) -> list[Bar]:
+    widths = np.minimum(values / longest, 1.0) if longest else np.zeros(len(values))
+    return [Bar(100 * width, text) for width, text in zip(widths.tolist(), texts, strict=True)]
+
+
+def _evidence(shown: int, clicks: int, observation: float) -> str:
     """Return what the log says of a document.
 
     >>> _evidence(100, 2, 0.25)
-    'It was clicked in 2 of 100 impressions, at positions observed 25 % as often as position 1: relevance 8.0 %.'
+    'It was clicked in 2 of 100 impressions, at positions observed 25% as often as position 1: relevance 8.0%.'
     >>> _evidence(1, 0, 0.31)
     'It was not clicked in 1 impression: the ranker places it by its features.'
     """
     where = f"{shown:,} impression{'' if shown == 1 else 's'}"
-    if clicks == 0 or seen <= 0 or not shown:
+    if clicks == 0 or observation <= 0 or not shown:
         return f"It was not clicked in {where}: the ranker places it by its features."
-    observed = f"at positions observed {100 * seen:.0f} % as often as position 1"
-    return f"It was clicked in {clicks:,} of {where}, {observed}: relevance {_share(clicks / shown / seen)}."
-
-
-def _share(value: float) -> str:
-    """Return a share in percent; an estimate above 1 comes from few impressions and says no more than that.
-
-    >>> _share(0.08), _share(18.0)
-    ('8.0 %', 'over 100 %')
-    """
-    return f"{100 * value:.1f} %" if value <= 1 else "over 100 %"
+    observed = f"at positions observed {observation:.0%} as often as position 1"
+    return f"It was clicked in {clicks:,} of {where}, {observed}: relevance {clicks / shown / observation:.1%}."

@@ -1,4 +1,4 @@
-"""Scores by the approximated doubly robust estimate: click vectors and an imputation in, c_1 out."""
+"""Scores by the approximated doubly robust estimate, from click vectors and an imputation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from clickprism.errors import DataError
 from clickprism.relevance.click_vectors import VectorScale, most_shown
 from clickprism.serve.bundle.bundle import Bundle, read_arrays
 from clickprism.serve.scoring.features import CHUNK, FeatureScorer
-from clickprism.serve.scoring.scorer import Candidates, Need, Scored, open_session
-from clickprism.types import Float32, Float64
+from clickprism.serve.scoring.scorer import Candidates, Need, Scored, check_sample, open_session
+from clickprism.types import Float64
 
 OUTPUTS: Final = ["estimate", "affine", "trade_off", "spread"]
 SMALL: Final = 1e-6
@@ -22,7 +22,7 @@ Impute: TypeAlias = Callable[[Candidates], Float64]
 
 @final
 class ApproximationScorer:
-    """Click vectors and what the imputation needs in, scores out; see `clickprism.serve.scoring.scorer.Scorer`."""
+    """Scores by click vectors and what the imputation needs; see `clickprism.serve.scoring.scorer.Scorer`."""
 
     kind = "approximation"
 
@@ -42,8 +42,13 @@ class ApproximationScorer:
         self._session = open_session(bundle.read("network.onnx"), threads=threads, file=file)
 
     def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
-        """Estimates, [n]; with `explain` relevance, click_features, imputation, trade_off and spread."""
-        x = self._checked(candidates)
+        """Return estimates, [n]; with `explain` relevance, click_features, imputation, trade_off and spread."""
+        width = len(self.click_fields)
+        if candidates.clicks is None:
+            raise DataError(f"the ranker needs the click vector of each document, of {width} fields")
+        x = np.asarray(candidates.clicks, dtype=np.float32)
+        if x.ndim != 2 or x.shape[1] != width:
+            raise DataError(f"the ranker takes click vectors of {width} fields, got an array of shape {list(x.shape)}")
         if not len(x):
             return Scored(np.zeros(0))
         imputed = self._impute(candidates)
@@ -63,23 +68,12 @@ class ApproximationScorer:
         return Scored(scores, parts)
 
     def warm(self) -> None:
-        """Score the sample of the bundle; an error where it scores otherwise than when it was made."""
-        from clickprism.serve.scoring.scorer import check_sample
-
+        """Score the sample of the bundle; raise an error if its scores have changed."""
         check_sample(self, self._bundle, "main", tolerance=self._tolerance)
-
-    def _checked(self, candidates: Candidates) -> Float32:
-        width = len(self.click_fields)
-        if candidates.clicks is None:
-            raise DataError(f"the ranker needs the click vector of each document, of {width} fields")
-        x = np.asarray(candidates.clicks, dtype=np.float32)
-        if x.ndim != 2 or x.shape[1] != width:
-            raise DataError(f"the ranker takes click vectors of {width} fields, got an array of shape {list(x.shape)}")
-        return x
 
 
 def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], tuple[str, ...], float | None]:
-    """What imputes, what it needs of the candidates, the features that it takes, and how exact it is elsewhere."""
+    """Return what imputes, what it needs of the candidates, the features that it takes, and its tolerance."""
     part = bundle.manifest.imputation
     mean = float(bundle.manifest.settings["imputed"])
     if part is None:
@@ -105,7 +99,7 @@ def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], 
 
 
 def _stored(candidates: Candidates, names: tuple[str, ...], mean: float) -> Float64:
-    """The imputation that comes with the candidates, such as from the store; the mean where it is missing."""
+    """Return the imputation that comes with the candidates, such as from the store; the mean if it is missing."""
     given = candidates.features
     if given is None or given.ndim != 2 or given.shape[1] != len(names):
         raise DataError(f"the ranker needs one feature of each document, {names[0]!r}: what is imputed")

@@ -16,8 +16,6 @@ from typing import Final, final
 
 import msgspec
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import gammaln
 
 from clickprism.errors import SettingError
 from clickprism.types import Float32, Float64, Int64
@@ -92,6 +90,9 @@ def fit_evidence(scores: Float64, clicks: Float64, exposure: Float64, query: Int
         exposure: Sum of the observation probabilities of the impressions, [pairs].
         query: Query of each pair, [pairs].
     """
+    from scipy.optimize import minimize
+    from scipy.special import gammaln
+
     used = (exposure > 0) & np.isfinite(scores)
     scores, clicks, exposure = scores[used], clicks[used], exposure[used]
     _, query = np.unique(query[used], return_inverse=True)

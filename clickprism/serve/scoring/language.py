@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 import numpy as np
 
 from clickprism.data.bm25 import BM25, BM25Corpus
-from clickprism.errors import ClickprismError, DataError, MissingExtraError, SettingError
+from clickprism.errors import ClickprismError, DataError, MissingExtraError
 from clickprism.rankers.text_tokens import (
     Layout,
     Pairs,
@@ -25,7 +25,7 @@ from clickprism.rankers.text_tokens import (
     tokenise,
 )
 from clickprism.serve.bundle.bundle import Bundle, Role
-from clickprism.serve.scoring.scorer import Candidates, Need, Scored, open_session
+from clickprism.serve.scoring.scorer import Candidates, Need, Scored, check_sample, open_session
 from clickprism.settings import build
 from clickprism.types import Float32, Float64
 
@@ -38,10 +38,10 @@ ENTRY: Final = 200  # bytes that an entry takes beside its value: the key, the p
 
 @final
 class TextCache:
-    """Vectors by texts, at most so many bytes of them; several threads may use it at a time.
+    """Vectors by texts, with a limit in bytes; several threads may use it at a time.
 
-    Keys are BLAKE2b hashes of 128 bits of the texts and of the model's version: texts are not kept, and no model is
-    given what another one read.
+    Keys are BLAKE2b hashes of 128 bits of the texts and of the model's version: texts are not kept, and no model gets
+    the vectors of another.
 
     >>> import numpy as np
     >>> cache = TextCache("3f2a", most=10_000)
@@ -52,23 +52,13 @@ class TextCache:
     """
 
     def __init__(self, version: str, *, most: int) -> None:
-        if most < 0:
-            raise SettingError("most", most, "be 0 bytes or more")
         self._version, self._most, self._held = version.encode(), most, 0
         self._values: OrderedDict[bytes, Float32] = OrderedDict()
         self._lock = Lock()
         self.hits = self.misses = 0
 
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @property
-    def held(self) -> int:
-        """Bytes that are taken, about."""
-        return self._held
-
     def keys(self, first: str, others: Iterable[str]) -> list[bytes]:
-        """The key of each pair of texts; the first is hashed once."""
+        """Return the key of each pair of texts; the first is hashed once."""
         text = first.encode("utf-8", "surrogatepass")
         start = blake2b(self._version + len(text).to_bytes(8, "little") + text, digest_size=16)
         found = []
@@ -79,7 +69,7 @@ class TextCache:
         return found
 
     def get(self, keys: Sequence[bytes]) -> list[Float32 | None]:
-        """The value of each key, None where it is not known; those that are count as used."""
+        """Return the value of each key, None if it is not known."""
         with self._lock:
             found = [self._values.get(key) for key in keys]
             for key, value in zip(keys, found, strict=True):
@@ -91,7 +81,7 @@ class TextCache:
         return found
 
     def put(self, keys: Sequence[bytes], values: Sequence[Float32]) -> None:
-        """Remember values; forget those used longest ago where they take too much."""
+        """Remember values; forget those used longest ago if they take too much memory."""
         with self._lock:
             for key, value in zip(keys, values, strict=True):
                 old = self._values.pop(key, None)
@@ -111,16 +101,16 @@ TEXT_BYTES: Final = 128 << 20  # about 75,000 texts of a width of 384
 @final
 @dataclass(frozen=True)
 class Reading:
-    """What about.json of a bundle says of how to read.
+    """How to read texts, as about.json of a bundle says.
 
     Attributes:
-        padding: the token that fills up a batch.
-        tokens: the most of a pair.
-        query_tokens: the most of a query.
-        bias: b.
-        slopes: u, one for each score of the prior; none without one.
-        text_tokens: the most of a text that is read by itself, for the prior.
-        int8: whether the graphs are quantised.
+        padding: Token that fills up a batch.
+        tokens: Maximum number of tokens of a pair.
+        query_tokens: Maximum number of tokens of a query.
+        bias: The bias b of the log odds.
+        slopes: Slopes u, one for each score of the prior; empty without one.
+        text_tokens: Maximum number of tokens of a text that is read by itself, for the prior.
+        int8: Whether the graphs are quantised.
     """
 
     padding: int
@@ -136,16 +126,7 @@ class Reading:
 class LanguageReader:
     """Log odds of a query with each of several texts: w . h + u . s + b, see `CrossEncoderNetwork`.
 
-    Without `pairs.onnx` w is 0, and no pair is read. A pair is scored once while the cache remembers it, and a text is
-    read once for the prior.
-
-    Args:
-        reading: how.
-        files: the graphs, the tokenizer and the statistics of the corpus, by name.
-        version: of the model, for the keys of the cache.
-        threads: that one call may use.
-        file: for errors.
-        cached: whether scores of pairs are remembered.
+    Without `pairs.onnx` w is 0, and no pair is read. Scores of pairs and states of texts are cached.
     """
 
     def __init__(
@@ -177,7 +158,7 @@ class LanguageReader:
         self.states = TextCache(version, most=TEXT_BYTES)
 
     def odds(self, query: str, texts: Sequence[str]) -> Float64:
-        """Log odds of each text, [n]; a text that stands several times is read once."""
+        """Return the log odds of each text, [n]; equal texts are read once."""
         distinct, rows = distinct_texts(texts)
         keys = self.known.keys(query, distinct) if self._cached else []
         found = self.known.get(keys) if self._cached else [None] * len(distinct)
@@ -208,7 +189,7 @@ class LanguageReader:
         return odds
 
     def _states(self, texts: Sequence[str], tokens: Tokens) -> Float32:
-        """The mean state of each text, [texts, width]."""
+        """Return the mean state of each text, [texts, width]."""
         keys = self.states.keys("", texts)
         found = self.states.get(keys)
         new = np.array([place for place, value in enumerate(found) if value is None], dtype=np.int64)
@@ -224,9 +205,7 @@ class LanguageReader:
 
 
 def read_reading(content: bytes, *, file: object) -> Reading | None:
-    """What about.json says, None where it is of a bundle for PyTorch."""
-    from clickprism.settings import build
-
+    """Return how to read, from about.json; None for a bundle of PyTorch weights."""
     try:
         values = json.loads(content)
         return None if set(values) == {"padding"} else build(Reading, values, path=ABOUT)
@@ -235,7 +214,7 @@ def read_reading(content: bytes, *, file: object) -> Reading | None:
 
 
 def _batched(session: Any, pairs: Pairs) -> Float32:
-    """What a session says of each pair, in batches of like length, [pairs, outputs]."""
+    """Return the outputs of a session for each pair, in batches of similar length, [pairs, outputs]."""
     wanted = {each.name for each in session.get_inputs()}
     found: Float32 | None = None
     for rows in by_length(pairs.lengths, budget=BUDGET):
@@ -255,7 +234,7 @@ def _batched(session: Any, pairs: Pairs) -> Float32:
 
 
 def _alone(tokenizer: Any, padding: int) -> Layout:
-    """The layout of a text by itself: a pair whose query has no tokens and nothing around it."""
+    """Return the layout of a single text: a pair whose query has no tokens and nothing around it."""
     frame = tokenizer.encode("a")
     special = frame.special_tokens_mask
     first, last = special.index(0), len(special) - special[::-1].index(0)
@@ -276,11 +255,11 @@ INT8: Final = 0.02
 
 @final
 class LanguageScorer:
-    """Texts in, click probabilities in the first slot out; see `clickprism.serve.scoring.scorer.Scorer`.
+    """Scores by texts: the probability of a click in the first slot (see `clickprism.serve.scoring.scorer.Scorer`).
 
     Attributes:
-        reader: what reads, by ONNX Runtime; None where PyTorch does, for language models whose graph we do not write.
-        tolerance: by how much scores may differ on another processor; None for the usual.
+        reader: Reader by ONNX Runtime; None if PyTorch reads, for language models whose graph we do not write.
+        tolerance: By how much scores may differ on another processor; None for the default.
     """
 
     kind = "cross-encoder"
@@ -295,7 +274,7 @@ class LanguageScorer:
         self._odds = _by_torch(read_network(bundle, role)) if self.reader is None else self.reader.odds
 
     def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
-        """Probabilities, [n]; with `explain` the same as relevance."""
+        """Return probabilities, [n]; with `explain` the same as relevance."""
         if candidates.query is None or candidates.texts is None:
             raise DataError("the ranker reads: it needs the text of the query and of each document")
         texts = list(candidates.texts)
@@ -303,14 +282,12 @@ class LanguageScorer:
         return Scored(scores, {"relevance": scores} if explain else {})
 
     def warm(self) -> None:
-        """Score the sample of the bundle; an error where it scores otherwise than when it was made."""
-        from clickprism.serve.scoring.scorer import check_sample
-
+        """Score the sample of the bundle; raise an error if its scores have changed."""
         check_sample(self, self._bundle, self._role, tolerance=self.tolerance)
 
 
 def open_reader(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> LanguageReader | None:
-    """What reads by ONNX Runtime; None for a bundle of weights for PyTorch."""
+    """Return what reads by ONNX Runtime; None for a bundle of PyTorch weights."""
     files = bundle.read_part(role)
     try:
         reading = read_reading(files[ABOUT], file=bundle.folder)
@@ -324,7 +301,7 @@ def open_reader(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> Lan
 
 
 def read_network(bundle: Bundle, role: Role = "main") -> CrossEncoderNetwork:
-    """The cross-encoder of a bundle of weights, in PyTorch; nothing in its files is run."""
+    """Return the cross-encoder of a bundle of weights, in PyTorch; nothing in its files is run."""
     try:
         from clickprism.rankers.cross_encoder import CrossEncoderNetwork
         from clickprism.rankers.language_model import CrossEncoder
@@ -341,7 +318,7 @@ def read_network(bundle: Bundle, role: Role = "main") -> CrossEncoderNetwork:
 
 
 def probabilities(odds: Float64) -> Float64:
-    """Log odds as probabilities that are never 0 or 1.
+    """Return log odds as probabilities that are never 0 or 1.
 
     >>> probabilities(np.array([0.0, -50.0])).tolist()
     [0.5, 1e-06]

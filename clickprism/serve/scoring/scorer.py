@@ -1,7 +1,7 @@
-"""One door to every bundle: candidates in, scores out, by whatever ranker is in it.
+"""Score documents with a bundle, whatever ranker it contains.
 
-Features go in raw, as the bundle names them; a scorer normalises them as its training data was. Networks run in ONNX
-Runtime, trees in LightGBM; PyTorch is not needed but for the language model. A scorer may be used by several threads.
+Features are raw, as the bundle names them; a scorer normalises them like its training data. Networks run in ONNX
+Runtime, trees in LightGBM; only language models other than BERT need PyTorch. Several threads may use a scorer.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ Need: TypeAlias = Literal["features", "clicks", "texts"]
 
 @final
 class Candidates(msgspec.Struct, frozen=True, eq=False):
-    """The documents to score, of one query, or of several one after the other.
+    """The documents to score, of one query, or of several in order.
 
     Attributes:
-        query: its text, for rankers that read.
-        texts: of the documents, for rankers that read, [n].
-        features: raw, in the order of the bundle; NaN where one is missing, [n, F].
-        clicks: click vectors; the store's `empty` where it has none, [n, L].
-        offsets: list i owns the rows `offsets[i]` to `offsets[i + 1]`; None for a single list. Normalisation within a
-            list needs it; a query with a text is a single list.
+        query: Text of the query, for rankers that read texts.
+        texts: Texts of the documents, for rankers that read texts, [n].
+        features: Raw features in the order of the bundle, NaN if missing, [n, F].
+        clicks: Click vectors; the store's `empty` for pairs without one, [n, L].
+        offsets: List i has the rows from `offsets[i]` to `offsets[i + 1]`; None for a single list.
     """
 
     query: str | None = None
@@ -51,13 +50,13 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
 
 @final
 class Scored(msgspec.Struct, frozen=True, eq=False):
-    """Scores, higher first, and with `explain` what they are made of.
+    """Scores, higher is better, and with `explain` what they consist of.
 
     Attributes:
-        scores: [n].
-        parts: by name, [n] each, those that apply: relevance; observation (by position, [positions]); click_features,
-            what the click vector says; imputation, what is said without it; trade_off, how much of the imputation is
-            added; spread, of the members of an ensemble.
+        scores: Score of each document, [n].
+        parts: The parts that apply, by name, [n] each: relevance; observation (by position, [positions]);
+            click_features, estimated from the click vector; imputation, estimated without it; trade_off, how much of
+            the imputation is added; spread of the members of an ensemble.
     """
 
     scores: Float64
@@ -65,13 +64,13 @@ class Scored(msgspec.Struct, frozen=True, eq=False):
 
 
 class Scorer(Protocol):
-    """What scores by a bundle.
+    """What scores with a bundle.
 
     Attributes:
-        kind: of the bundle.
-        needs: which of the candidates' fields must be there.
-        feature_names: the columns of `features`.
-        click_fields: the columns of `clicks`.
+        kind: Kind of the ranker.
+        needs: Fields of the candidates that must be given.
+        feature_names: Columns of `features`.
+        click_fields: Columns of `clicks`.
     """
 
     kind: str
@@ -80,22 +79,16 @@ class Scorer(Protocol):
     click_fields: tuple[str, ...]
 
     def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
-        """Score candidates, [n]; a DataError where something is missing, of another width, or the score no number."""
+        """Score candidates, [n]; raise a DataError if something is missing or a score is not a number."""
         ...
 
     def warm(self) -> None:
-        """Score the sample in the bundle, so that the first request is not slow; an error where scores are others."""
+        """Score the sample in the bundle, so that the first request is fast; raise an error if scores have changed."""
         ...
 
 
 def open_scorer(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> Scorer:
-    """The scorer of a bundle, or with `role` of the naive ranker beside it.
-
-    Args:
-        bundle: verified.
-        threads: that one call may use; several calls may run at a time besides.
-        role: "main", or "naive" where the bundle has it.
-    """
+    """Return the scorer of the main ranker of a bundle, or of the naive one; a call may use this many threads."""
     kind = bundle.manifest.part(role).kind
     if kind == "approximation":
         from clickprism.serve.scoring.approximation import ApproximationScorer
@@ -123,13 +116,13 @@ def verify(folder: Path | str) -> Bundle:
 
 
 def open_session(content: bytes, *, threads: int, file: object, varying: bool = False) -> Any:
-    """A session over a graph that was checked; several threads may run it at a time.
+    """Check a graph and return a session that several threads may use.
 
     Args:
-        content: the graph.
-        threads: that one run may use.
-        file: for errors.
-        varying: shapes differ from run to run, so that no plan of memory is kept for each.
+        content: The graph.
+        threads: Number of threads that one run may use.
+        file: File for errors.
+        varying: Whether shapes differ from run to run, so that no plan of memory is kept for each.
     """
     try:
         import onnxruntime
@@ -144,19 +137,16 @@ def open_session(content: bytes, *, threads: int, file: object, varying: bool = 
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        first = str(error).partition("\n")[0]
-        raise DataError(
-            f"cannot be run by ONNX Runtime ({first})", file=file, remedy="Create the bundle again"
-        ) from None
+        problem = f"cannot be run by ONNX Runtime ({str(error).splitlines()[0]})"
+        raise DataError(problem, file=file, remedy="Create the bundle again") from None
 
 
 NAME: Final = "sample.json"
-TOLERANCE: Final = 1e-4
-"""A warm scorer may differ by so much of the largest score: other processors add up in another order."""
+TOLERANCE: Final = 1e-4  # of the largest score: other processors add in another order
 
 
 def read_sample(bundle: Bundle, role: Role) -> tuple[Candidates, Float64]:
-    """The sample of a bundle, and the scores that its ranker gave."""
+    """Return the sample of a bundle, and the scores that its ranker gave."""
     try:
         held = json.loads(bundle.read(NAME))
         features, clicks = (
@@ -171,7 +161,7 @@ def read_sample(bundle: Bundle, role: Role) -> tuple[Candidates, Float64]:
 
 
 def check_same(found: Float64, wanted: Float64, *, tolerance: float, file: object) -> None:
-    """Refuse scores that differ by more than the tolerance, as a share of the largest."""
+    """Raise a DataError if scores differ by more than this share of the largest."""
     scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
     if found.shape == wanted.shape and bool((np.abs(found - wanted) <= tolerance * scale).all()):
         return
@@ -181,6 +171,6 @@ def check_same(found: Float64, wanted: Float64, *, tolerance: float, file: objec
 
 
 def check_sample(scorer: Scorer, bundle: Bundle, role: Role, *, tolerance: float | None = None) -> None:
-    """Score the sample of a bundle; an error where the scores are not those that it was made with."""
+    """Score the sample of a bundle; raise an error if its scores have changed."""
     candidates, wanted = read_sample(bundle, role)
     check_same(scorer.score(candidates).scores, wanted, tolerance=tolerance or TOLERANCE, file=bundle.folder)

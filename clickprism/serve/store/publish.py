@@ -16,37 +16,41 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from clickprism._util.files import sha256
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
-from clickprism.log.engines.base import first_line
 from clickprism.serve.scoring.evidence import FIELDS as EVIDENCE
 from clickprism.serve.settings import PublishSettings
-from clickprism.serve.store.base import IMPUTED, SCHEMES, StoreInfo
+from clickprism.serve.store.base import IMPUTED, StoreInfo, is_remote
 from clickprism.types import Float32
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from clickprism.log.features.snapshots import Snapshot
     from clickprism.log.store import LogStore
-    from clickprism.serve.store.lmdb import LmdbBuilder, LmdbSnapshot
-    from clickprism.serve.store.redis import RedisBuilder, RedisSnapshot
+    from clickprism.serve.store.lmdb import LmdbBuilder
+    from clickprism.serve.store.redis import RedisBuilder
 
     Builder: TypeAlias = LmdbBuilder | RedisBuilder
 
-
+DEFAULT: Final = PublishSettings()
+POLL_SECONDS: Final = 10.0
+"""Seconds between two looks at the log in `follow`."""
+_BATCH: Final = 8192
+_SAMPLE: Final = 64
 _PAIR: Final = ("query_id", "document_id")
+COUNTS: Final = ("clicked", "weight", "impressions")
+"""Columns of a table of `relevance estimate`, as `clickprism.serve.scoring.evidence.FIELDS` in the store."""
 _READERS: Final = {
     ".parquet": "read_parquet(?)",
     ".csv": "read_csv(?, header = true, types = {'query_id': 'VARCHAR', 'document_id': 'VARCHAR'})",
@@ -61,18 +65,16 @@ class Source:
     """A table of pairs.
 
     Attributes:
-        name: how errors call it.
-        sql: gives query_id, document_id and x, a list of numbers.
-        parameters: of the SQL.
-        fields: the names of the numbers in x.
-        empty: what a pair holds that is not there, [fields].
-        as_of: nothing later is in it.
-        fingerprint: of all its rows.
+        sql: Gives query_id, document_id and x, a list of numbers, of the rows in `file`.
+        file: Parameter of the SQL.
+        fields: Names of the numbers in x.
+        empty: Values of a pair that the table does not have, [fields].
+        as_of: Time of the values (UTC).
+        fingerprint: Hash of all its rows.
     """
 
-    name: str
     sql: str
-    parameters: tuple[Any, ...]
+    file: Any
     fields: tuple[str, ...]
     empty: Float32
     as_of: datetime
@@ -80,23 +82,15 @@ class Source:
 
 
 def snapshot_source(snapshot: Snapshot) -> Source:
-    """The click vectors of a snapshot of a log."""
+    """Return the click vectors of a snapshot of a log."""
     from clickprism.relevance.click_vectors import empty_vector
 
     if not snapshot.rows():
-        raise DataError(
-            "the snapshot of the log has no pairs",
-            remedy="Include more pairs: clickprism log features LOG --min-users 0",
-        )
-    return Source(
-        name="the snapshot",
-        sql="SELECT query_id, document_id, x::FLOAT[] AS x FROM read_parquet(?)",
-        parameters=(list(snapshot.files),),
-        fields=snapshot.fields,
-        empty=empty_vector(snapshot),
-        as_of=snapshot.as_of,
-        fingerprint=snapshot.fingerprint,
-    )
+        remedy = "Include more pairs: clickprism log features LOG --min-users 0"
+        raise DataError("the snapshot of the log has no pairs", remedy=remedy)
+    sql = "SELECT query_id, document_id, x::FLOAT[] AS x FROM read_parquet(?)"
+    files, empty = list(snapshot.files), empty_vector(snapshot)
+    return Source(sql, files, snapshot.fields, empty, snapshot.as_of, snapshot.fingerprint)
 
 
 def table_source(
@@ -115,34 +109,21 @@ def table_source(
     reader = _READERS.get(path.suffix)
     if reader is None:
         raise DataError("is none of .parquet, .csv and .jsonl", file=path, remedy="Save it as one of them")
-    found = connection.execute(f"DESCRIBE SELECT * FROM {reader}", [str(path)]).fetchall()  # noqa: S608
-    kinds = {name: kind for name, kind, *_ in found}
+    described = connection.execute(f"DESCRIBE SELECT * FROM {reader}", [str(path)]).fetchall()  # noqa: S608
+    kinds = {name: kind for name, kind, *_ in described}
     missing = [name for name in (*_PAIR, *(chosen or ())) if name not in kinds]
     if missing:
         raise DataError(f"has no column {missing[0]!r}", file=path, remedy=f"Its columns are {', '.join(kinds)}")
-    columns = list(chosen or (name for name in kinds if name not in _PAIR))
-    texts = [name for name in columns if not kinds[name].startswith(_NUMBERS)]
-    if texts or not columns:
+    names = chosen or {name: name for name in kinds if name not in _PAIR}
+    texts = [name for name in names if not kinds[name].startswith(_NUMBERS)]
+    if texts or not names:
         what = f"has the column {texts[0]!r} of {kinds[texts[0]]}" if texts else "has no columns of numbers"
         raise DataError(what, file=path, remedy="Every column but query_id and document_id must hold numbers")
-    listed = ", ".join('"{}"::FLOAT'.format(name.replace('"', '""')) for name in columns)
-    keys = ", ".join(f"{name}::VARCHAR AS {name}" for name in _PAIR)
-    return Source(
-        name=str(path),
-        sql=f"SELECT {keys}, [{listed}] AS x FROM {reader}",  # noqa: S608
-        parameters=(str(path),),
-        fields=tuple((chosen or {}).get(name, name) for name in columns),
-        empty=np.full(len(columns), empty, np.float32),
-        as_of=datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None),
-        fingerprint=sha256(path),
-    )
-
-
-DEFAULT: Final = PublishSettings()
-POLL_SECONDS: Final = 10.0
-"""Seconds between two looks at the log in `follow`."""
-_BATCH: Final = 8192
-_SAMPLE: Final = 64
+    listed = ", ".join('"{}"::FLOAT'.format(name.replace('"', '""')) for name in names)
+    sql = f"SELECT query_id::VARCHAR AS query_id, document_id::VARCHAR AS document_id, [{listed}] AS x FROM {reader}"  # noqa: S608
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(tzinfo=None)
+    fields, values = tuple(names.values()), np.full(len(names), empty, np.float32)
+    return Source(sql, str(path), fields, values, changed, sha256(path))
 
 
 @final
@@ -179,10 +160,10 @@ class Published:
 
 def builder(to: Path | str, *, grace: float = DEFAULT.grace, waiting: Callable[[], None] | None = None) -> Builder:
     """Return what fills the store at this address: a folder, or `redis://host:port/0?prefix=name`."""
-    if str(to).startswith(SCHEMES):
+    if is_remote(str(to)):
         from clickprism.serve.store.redis import RedisBuilder
 
-        return RedisBuilder(str(to), grace=grace, waiting=waiting)
+        return RedisBuilder(str(to), grace=grace)
     from clickprism.serve.store.lmdb import LmdbBuilder
 
     return LmdbBuilder(Path(to), grace=grace, waiting=waiting)
@@ -194,7 +175,7 @@ def publish(
     *,
     log: LogStore | None = None,
     progress: Progress = no_progress,
-    note: Callable[[str], None] | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Published:
     """Fill a store and make the new version current; open readers follow.
 
@@ -212,29 +193,36 @@ def publish(
     started = time.monotonic()
     if log is None and settings.snapshot is not None:
         raise SettingError("snapshot", settings.snapshot, "be given together with a log")
+    tables: list[tuple[Path | None, dict[str, Any]]] = [
+        (settings.features, {}),
+        (settings.imputed, {"chosen": {"imputation": IMPUTED}}),
+        (settings.estimates, {"chosen": dict(zip(COUNTS, EVIDENCE, strict=True)), "empty": 0.0}),
+    ]
+    try:
+        with tempfile.TemporaryDirectory(prefix="clickprism-") as spill:
+            config: dict[str, Any] = {
+                "memory_limit": settings.memory,
+                "temp_directory": spill,
+                "preserve_insertion_order": False,
+            }
+            with duckdb.connect(config=config) as connection:
+                sources = [] if log is None else [snapshot_source(read_snapshot(log, version=settings.snapshot))]
+                sources += [table_source(connection, path, **more) for path, more in tables if path is not None]
+                info = _describe(sources, settings.as_of)
 
-    def waiting() -> None:
-        if note is not None:
-            note("Waiting for another process that publishes to this store.")
+                def waiting() -> None:
+                    note("Waiting for another process that publishes to this store.")
 
-    with tempfile.TemporaryDirectory(prefix="clickprism-") as spill:
-        config: dict[str, Any] = {"memory_limit": settings.memory, "temp_directory": spill}
-        config["preserve_insertion_order"] = False
-        with _failing(), duckdb.connect(config=config) as connection:
-            sources = [] if log is None else [snapshot_source(read_snapshot(log, version=settings.snapshot))]
-            sources += [] if settings.features is None else [table_source(connection, settings.features)]
-            if settings.imputed is not None:
-                sources.append(table_source(connection, settings.imputed, chosen={"imputation": IMPUTED}))
-            if settings.estimates is not None:
-                chosen = dict(zip(("clicked", "weight", "impressions"), EVIDENCE, strict=True))
-                sources.append(table_source(connection, settings.estimates, chosen=chosen, empty=0.0))
-            draft = _describe(sources, settings.as_of)
-            with builder(to, grace=settings.grace, waiting=waiting) as target:
-                there = target.present()
-                if there is not None and there.version == draft.version:
-                    return Published(there, False, 0, 0, round(time.monotonic() - started, 3))
-                progress(0, text="sorting")
-                return _fill(target, connection, sources, draft, started=started, progress=progress)
+                with builder(to, grace=settings.grace, waiting=waiting) as target:
+                    there = target.present()
+                    if there is not None and there.version == info.version:
+                        return Published(there, False, 0, 0, round(time.monotonic() - started, 3))
+                    progress(0, text="sorting")
+                    written = _fill(target, _sorted(connection, sources), info, progress)
+                    return replace(written, seconds=round(time.monotonic() - started, 3))
+    except duckdb.Error as error:
+        first = str(error).partition("\n")[0]
+        raise EngineError(f"{first}. The version that was published before stays current") from None
 
 
 def follow(
@@ -242,7 +230,7 @@ def follow(
     settings: PublishSettings = DEFAULT,
     *,
     log: LogStore,
-    note: Callable[[str], None] | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Published]:
     """Publish now, and again whenever the log has a new snapshot or a table changes; this never ends by itself."""
     for name in ("snapshot", "as_of"):
@@ -265,36 +253,37 @@ def _pause() -> None:
     time.sleep(POLL_SECONDS)
 
 
-def _fill(
-    target: Builder,
-    connection: Any,
-    sources: list[Source],
-    draft: StoreInfo,
-    *,
-    started: float,
-    progress: Progress,
-) -> Published:
-    sample, queries, pairs = _Sample(), 0, 0
-    for query_id, document_ids, rows in by_query(_sorted(connection, sources), sources):
+def _fill(target: Builder, batches: Iterator[pa.RecordBatch], info: StoreInfo, progress: Progress) -> Published:
+    """Write all queries, compare some, evenly spread over all, with what the store gives back, and switch."""
+    kept: list[tuple[str, list[str], Float32]] = []
+    step, queries, pairs = 1, 0, 0
+    for query_id, document_ids, rows in _by_query(batches, len(info.fields)):
         target.put(query_id, document_ids, rows)
-        sample.add(query_id, document_ids, rows)
+        if queries % step == 0:
+            kept.append((query_id, document_ids[:_SAMPLE], rows[:_SAMPLE].copy()))
+            if len(kept) == 2 * _SAMPLE:
+                kept, step = kept[::2], 2 * step
         queries += 1
         pairs += len(document_ids)
         if queries % 1000 == 0:
             progress(pairs, text="writing pairs")
     if not pairs:
-        raise DataError(
-            "there is no pair to publish", remedy="Compute click features with: clickprism log features LOG"
-        )
-    info = StoreInfo(draft.version, draft.as_of, draft.fields, draft.empty, pairs)
+        remedy = "Compute click features with: clickprism log features LOG"
+        raise DataError("there is no pair to publish", remedy=remedy)
+    info = replace(info, pairs=pairs)
     progress(pairs, text="checking")
-    sample.check(target.seal(info))
+    sealed = target.seal(info)
+    for query_id, document_ids, rows in kept:
+        found = sealed.get(query_id, document_ids)
+        if not found.whole or not np.array_equal(found.x, rows, equal_nan=True):
+            problem = f"the query {query_id!r} was not stored correctly; the version before stays current"
+            raise DataError(problem, remedy="Run the same command again, and report this if it happens again")
     target.switch()
-    return Published(info, True, queries, len(sample.kept), round(time.monotonic() - started, 3))
+    return Published(info, True, queries, len(kept), 0.0)
 
 
 def _describe(sources: Sequence[Source], as_of: datetime | None) -> StoreInfo:
-    """What will be in force, but for the number of pairs; the version is a function of all that goes in."""
+    """Return what will be current, without the number of pairs; the version is a hash of all that is published."""
     if not sources:
         raise SettingError("log", None, "be given, or --features, --imputed or --estimates")
     fields = tuple(name for source in sources for name in source.fields)
@@ -302,109 +291,53 @@ def _describe(sources: Sequence[Source], as_of: datetime | None) -> StoreInfo:
     if twice:
         raise DataError(f"the field {twice[0]!r} comes twice", remedy="Give one of them another name")
     time_of = as_of or sources[0].as_of
-    told = [1, time_of.isoformat(), [(source.fingerprint, source.fields) for source in sources]]
+    told = [2, time_of.isoformat(), [(source.fingerprint, source.fields) for source in sources]]
     version = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
     empty = np.concatenate([source.empty for source in sources]).astype(np.float32)
     return StoreInfo(version, time_of, fields, empty, 0)
 
 
 def _sorted(connection: Any, sources: Sequence[Source]) -> Iterator[pa.RecordBatch]:
-    """Columns query_id, document_id, then a list for each source, null where it has no such pair; by query."""
+    """Return the columns query_id, document_id and x, the values of all sources, sorted by query and document."""
     names = [f"s{number}" for number in range(len(sources))]
     tables = [f"({source.sql}) {name}" for source, name in zip(sources, names, strict=True)]
     joined = tables[0] + "".join(f" FULL JOIN {table} USING (query_id, document_id)" for table in tables[1:])
-    columns = ", ".join(f"{name}.x AS {name}" for name in names)
-    query = f"SELECT query_id, document_id, {columns} FROM {joined} ORDER BY query_id, document_id"  # noqa: S608
-    parameters = [value for source in sources for value in source.parameters]
-    reader = connection.sql(query, params=parameters).to_arrow_reader(_BATCH)
-    yield from reader
+    values = " || ".join(f"coalesce({name}.x, ?::FLOAT[])" for name in names)
+    query = f"SELECT query_id, document_id, {values} AS x FROM {joined} ORDER BY query_id, document_id"  # noqa: S608
+    parameters = [source.empty.tolist() for source in sources] + [source.file for source in sources]
+    yield from connection.sql(query, params=parameters).to_arrow_reader(_BATCH)
 
 
-def by_query(batches: Iterator[pa.RecordBatch], sources: Sequence[Source]) -> Iterator[tuple[str, list[str], Float32]]:
-    """The documents and rows of each query, of batches in the order of queries and documents."""
+def _by_query(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[tuple[str, list[str], Float32]]:
+    """Yield each query with its documents and their rows, from batches in the order of queries and documents."""
     query: str | None = None
     documents: list[str] = []
     parts: list[Float32] = []
     for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        if batch.column(0).null_count or batch.column(1).null_count:
-            raise DataError("a row has no query_id or no document_id", remedy="Leave such rows out of the table")
-        ids, rows = batch.column(1).to_pylist(), _rows(batch, sources)
-        changes = pc.not_equal(batch.column(0).slice(1), batch.column(0).slice(0, batch.num_rows - 1))
-        starts = [0, *(np.flatnonzero(changes.to_numpy(zero_copy_only=False)) + 1).tolist(), batch.num_rows]
-        names = batch.column(0).take(pa.array(starts[:-1])).to_pylist()
-        for name, start, end in zip(names, starts[:-1], starts[1:], strict=True):
+        queries, names = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+        values = batch.column(2).flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+        if None in queries or None in names:
+            raise DataError("a row has no query_id or no document_id", remedy="Remove such rows from the table")
+        if len(values) != len(names) * width or np.isinf(values).any():
+            problem = f"a row has a number that float32 cannot hold, or not {width} numbers"
+            raise DataError(problem, remedy="Repair the table")
+        rows, end = values.reshape(-1, width), 0
+        for name, group in groupby(queries):
+            start, end = end, end + sum(1 for _ in group)
             if name != query:
                 if query is not None:
-                    yield _whole(query, documents, parts)
+                    yield _checked(query, documents, parts)
                 query, documents, parts = name, [], []
-            documents += ids[start:end]
+            documents += names[start:end]
             parts.append(rows[start:end])
     if query is not None:
-        yield _whole(query, documents, parts)
+        yield _checked(query, documents, parts)
 
 
-def _whole(query: str, documents: list[str], parts: list[Float32]) -> tuple[str, list[str], Float32]:
+def _checked(query: str, documents: list[str], parts: list[Float32]) -> tuple[str, list[str], Float32]:
     if len(set(documents)) < len(documents):
-        twice = next(name for name, after in pairwise(documents) if name == after)
+        twice = next(name for name, group in groupby(documents) if len(list(group)) > 1)
         raise DataError(f"the pair of {query!r} and {twice!r} comes twice", remedy="Keep one row for each pair")
     if "\0" in query or "\0" in "".join(documents):
-        raise DataError(f"an id of the query {query!r} has a NUL in it", remedy="Leave such ids out")
+        raise DataError(f"an id of the query {query!r} has a NUL in it", remedy="Remove such ids")
     return query, documents, parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _rows(batch: pa.RecordBatch, sources: Sequence[Source]) -> Float32:
-    """The rows of a batch, [n, L]."""
-    made = []
-    for place, source in enumerate(sources):
-        column, width = batch.column(2 + place), len(source.fields)
-        there = column.is_valid().to_numpy(zero_copy_only=False)
-        values = column.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-        if len(values) != there.sum() * width or np.isinf(values).any():
-            raise DataError(
-                f"a row of {source.name} has a number that float32 cannot hold, or not {width} of them",
-                remedy="Mend the table",
-            )
-        rows = np.repeat(source.empty[None], batch.num_rows, axis=0)
-        rows[there] = values.reshape(-1, width)
-        made.append(rows)
-    return made[0] if len(made) == 1 else np.concatenate(made, axis=1)
-
-
-@dataclass
-class _Sample:
-    """Some queries as they were written, evenly spread over all."""
-
-    kept: list[tuple[str, list[str], Float32]] = field(default_factory=list)
-    step: int = 1
-    seen: int = 0
-
-    def add(self, query_id: str, document_ids: list[str], rows: Float32) -> None:
-        """Keep it if its turn has come; at most some hundred rows of it."""
-        if self.seen % self.step == 0:
-            self.kept.append((query_id, document_ids[:_SAMPLE], rows[:_SAMPLE].copy()))
-            if len(self.kept) == 2 * _SAMPLE:
-                self.kept, self.step = self.kept[::2], 2 * self.step
-        self.seen += 1
-
-    def check(self, sealed: LmdbSnapshot | RedisSnapshot) -> None:
-        """An error if what was kept is not what the store gives back."""
-        for query_id, document_ids, rows in self.kept:
-            found = sealed.get(query_id, document_ids)
-            if found is None or not found.found.all() or not np.array_equal(found.x, rows, equal_nan=True):
-                raise DataError(
-                    f"the query {query_id!r} did not come back as it was written; what was in force stays",
-                    remedy="Run the same command again, and report this if it comes again",
-                )
-
-
-@contextmanager
-def _failing() -> Iterator[None]:
-    """What DuckDB raises, in words."""
-    import duckdb
-
-    try:
-        yield
-    except duckdb.Error as error:
-        raise EngineError(f"{first_line(error)}. What was in force stays") from None

@@ -1,23 +1,19 @@
 """The store in a Redis server: the same rows under the same names, switched by one key.
 
-    <prefix>:current             which snapshot is in force
+    <prefix>:current             which version is current
     <prefix>:<name>:info         what it is
     <prefix>:<name>:<query>      the rows of a query
-    <prefix>:lock                held by the one who builds
+    <prefix>:lock                held by a builder that switches
 
-Each lookup asks for `current` along with its rows, in one command, so it follows at once and never mixes.
+Each lookup asks for `current` along with its rows, in one command, so it follows at once and never mixes versions.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
-from types import TracebackType
 from typing import Any, Final, final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
@@ -30,7 +26,6 @@ from clickprism.serve.store.base import (
     AGAIN,
     PASSWORD_VARIABLE,
     Found,
-    StoredVersion,
     StoreInfo,
     StoreUnavailableError,
     nothing,
@@ -48,8 +43,6 @@ _KEYS: Final = 1000
 @final
 class RedisAddress:
     """A server, and the prefix of all keys there; neither its text nor its errors have a password in them.
-
-    Where the address has no password, that in the variable CLICKPRISM_REDIS_PASSWORD is used, if there is one.
 
     >>> RedisAddress("redis://me:secret@db:6380/1?prefix=shop")
     redis://db:6380/1?prefix=shop
@@ -72,39 +65,35 @@ class RedisAddress:
         return self._shown
 
     def connect(self) -> redis.Redis:
-        """A client; it connects when it is used."""
-        options: dict[str, Any] = {"socket_timeout": _TIMEOUT, "socket_connect_timeout": _TIMEOUT}
-        options["password"] = os.environ.get(PASSWORD_VARIABLE)  # one in the address goes before
+        """Return a client; it connects when it is used. A password in the address goes before that of the variable."""
+        password = os.environ.get(PASSWORD_VARIABLE)
         try:
-            return redis.Redis.from_url(self._url, **options)
+            return redis.Redis.from_url(
+                self._url, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT, password=password
+            )
         except (ValueError, TypeError) as error:
             raise SettingError("store", self._shown, f"be redis://host:port/number ({error})") from None
 
     def key(self, *parts: str) -> bytes:
-        """A key of the store."""
+        """Return a key of the store."""
         return ":".join((self.prefix, *parts)).encode()
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """Turn what the client raises into words."""
+        """Turn errors of the client into a StoreUnavailableError."""
         try:
             yield
         except redis.RedisError as error:
-            said = str(error)
-            raise StoreUnavailableError(f"{self}: {said or type(error).__name__}") from None
+            raise StoreUnavailableError(f"{self}: {str(error) or type(error).__name__}") from None
 
 
 @final
 class RedisSnapshot:
-    """One snapshot; once it was in force, `get` returns None if it is that no longer."""
+    """One version."""
 
-    def __init__(self, client: redis.Redis, address: RedisAddress, name: str, *, switched: bool = True) -> None:
-        self.switched = switched
-        self.name = name.encode()
-        self._client = client
-        self._address = address
-        self._pointer = address.key("current")
-        self._start = address.key(name, "")
+    def __init__(self, client: redis.Redis, address: RedisAddress, name: str) -> None:
+        self.name, self._client, self._address = name.encode(), client, address
+        self._keys = address.key("current"), address.key(name, "")
         text: Any = client.get(address.key(name, "info"))
         what = f"{address}: the snapshot {name}"
         if text is None:
@@ -114,26 +103,24 @@ class RedisSnapshot:
         except ValueError:
             raise DataError("has a damaged description", file=what, remedy=AGAIN) from None
 
-    def get(self, query_id: str, document_ids: Sequence[str]) -> Found | None:
-        """The rows of these documents; None where another snapshot is in force."""
+    def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
+        """Return the rows of these documents, whichever version is current."""
+        return self.ask(query_id, document_ids)[0]
+
+    def ask(self, query_id: str, document_ids: Sequence[str]) -> tuple[Found, bool]:
+        """Return the rows of these documents, and whether this version is current."""
         with self._address.reaching():
-            found: Any = self._client.mget((self._pointer, self._start + query_key(query_id)))
+            found: Any = self._client.mget((self._keys[0], self._keys[1] + query_key(query_id)))
         now, value = found
-        if now != self.name and self.switched:
-            return None
         if value is None:
-            return nothing(document_ids, self.info)
-        what = f"{self._address}: the query {query_id!r}"
-        return unpack(value, fields=len(self.info.fields), what=what).answer(document_ids, self.info)
+            return nothing(document_ids, self.info), now == self.name
+        block = unpack(value, fields=len(self.info.fields), what=f"{self._address}: the query {query_id!r}")
+        return block.find(document_ids, self.info), now == self.name
 
 
 @final
 class RedisStore:
-    """The store in a Redis server, open to read. It may be shared by threads.
-
-    Args:
-        url: `redis://host:port/0?prefix=name`.
-    """
+    """The store in a Redis server, `redis://host:port/0?prefix=name`, open to read. It may be shared by threads."""
 
     def __init__(self, url: str) -> None:
         self._address = RedisAddress(url)
@@ -143,7 +130,7 @@ class RedisStore:
 
     @property
     def info(self) -> StoreInfo:
-        """Of the snapshot in force."""
+        """Of the current version."""
         with self._address.reaching():
             name: Any = self._client.get(self._address.key("current"))
             if name != self._snapshot.name:
@@ -151,54 +138,17 @@ class RedisStore:
         return self._snapshot.info
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
-        """The rows of these documents, all of one snapshot."""
+        """Return the rows of these documents, all of one version."""
         for _ in range(20):
-            found = self._snapshot.get(query_id, document_ids)
-            if found is not None:
+            found, current = self._snapshot.ask(query_id, document_ids)
+            if current:
                 return found
             with self._address.reaching():
                 self._snapshot = self._newest()
         raise StoreUnavailableError(f"{self._address}: snapshots come and go faster than they can be read")
 
-    @property
-    def shown(self) -> str:
-        """The address without a password."""
-        return repr(self._address)
-
-    def versions(self) -> tuple[StoredVersion, ...]:
-        """Return what is stored: the current version first, then older ones that expire soon. This reads every key."""
-        queries: Counter[str] = Counter()
-        sizes: Counter[str] = Counter()
-        with self._address.reaching():
-            keys = self._client.scan_iter(match=self._address.key("*"), count=_KEYS)
-            while part := list(islice(keys, _KEYS)):
-                pipe = self._client.pipeline(transaction=False)
-                for key in part:
-                    pipe.type(key)
-                    pipe.memory_usage(key, samples=0)
-                answers = pipe.execute()
-                for key, kind, size in zip(part, answers[::2], answers[1::2], strict=True):
-                    _, name, *rest = key.decode(errors="replace").split(":", 2)
-                    if rest:
-                        queries[name] += kind == b"string" and rest != ["info"]
-                        sizes[name] += size or 0
-            current = self._snapshot.name.decode()
-            infos = {name: self._info(name) for name in sorted(sizes, key=lambda name: name != current)}
-        return tuple(
-            StoredVersion.of(info, current=name == current, queries=queries[name], size=sizes[name])
-            for name, info in infos.items()
-            if info is not None
-        )
-
-    def _info(self, name: str) -> StoreInfo | None:
-        """Return what a snapshot is; None if it is being written or has expired."""
-        try:
-            return RedisSnapshot(self._client, self._address, name).info
-        except DataError:
-            return None
-
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._client.close()
 
     def _newest(self) -> RedisSnapshot:
@@ -210,125 +160,82 @@ class RedisStore:
 
 
 _FLUSH_BYTES: Final = 4 << 20
-_LOCK_SECONDS: Final = 30
-_RENEW_SECONDS: Final = _LOCK_SECONDS / 4
+_DRAFT_SECONDS: Final = 24 * 3600
+"""Seconds after which the keys of a builder that was killed expire."""
+_SWITCH_SECONDS: Final = 600
+"""Seconds after which another builder may switch, if one was killed while it did."""
 
 
 @final
 class RedisBuilder:
-    """The one who fills a prefix; to be used in a `with`, one at a time.
+    """Fills a prefix with a new version; of several at a time, the last one to switch is current.
 
     Args:
         url: as `RedisStore` takes it.
-        grace: seconds for which a snapshot stays after it was replaced.
-        waiting: called once if another builds here.
+        grace: seconds for which a version stays after it was replaced.
     """
 
-    def __init__(self, url: str, *, grace: float, waiting: Callable[[], None] | None = None) -> None:
+    def __init__(self, url: str, *, grace: float) -> None:
         self._address = RedisAddress(url)
         self._client = self._address.connect()
         self._grace = max(1, round(grace))
-        self._waiting = waiting
-        name = self._address.key("lock").decode()
-        self._lock = self._client.lock(name, timeout=_LOCK_SECONDS, sleep=0.2, thread_local=False)
         self._draft = uuid4().hex
         self._start = self._address.key(self._draft, "")
         self._pipe = self._client.pipeline(transaction=False)
         self._bytes = 0
-        self._left = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="clickprism-redis-lock", daemon=True)
 
     def __enter__(self) -> RedisBuilder:
-        with self._address.reaching():
-            if not self._lock.acquire(blocking=False):
-                if self._waiting is not None:
-                    self._waiting()
-                self._lock.acquire()
-        self._keeper.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._let_go()
-        try:
-            if self._lock.owned():
-                if kind is not None:
-                    self._expire(seconds=1)
-                self._lock.release()
-            self._client.close()
-        except redis.RedisError:
-            if kind is None:
-                raise
-
-    def _keep(self) -> None:
-        """Hold the lock however long rows take to come, such as while they are sorted."""
-        while not self._left.wait(_RENEW_SECONDS):
-            with suppress(redis.RedisError):
-                self._lock.reacquire()
-
-    def _let_go(self) -> None:
-        """Prolong the lock no more; what watches it would take that for another's doing."""
-        self._left.set()
-        self._keeper.join()
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
 
     def present(self) -> StoreInfo | None:
-        """What is in force, if it is whole; None otherwise."""
-        with self._address.reaching():
+        """Return what is current if it is whole; None otherwise."""
+        with self._address.reaching(), suppress(DataError):
             name: Any = self._client.get(self._address.key("current"))
-            try:
-                return None if name is None else RedisSnapshot(self._client, self._address, name.decode()).info
-            except DataError:
-                return None
+            return None if name is None else RedisSnapshot(self._client, self._address, name.decode()).info
+        return None
 
     def put(self, query_id: str, document_ids: Sequence[str], rows: Float32) -> None:
-        """All documents of a query; each query comes once."""
+        """Add all documents of a query; each query comes once."""
         value = pack(document_ids, rows)
-        self._pipe.set(self._start + query_key(query_id), value)
+        self._pipe.set(self._start + query_key(query_id), value, ex=_DRAFT_SECONDS)
         self._bytes += len(value)
         if self._bytes >= _FLUSH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         with self._address.reaching():
-            if not self._lock.owned():
-                raise self._lost()
             self._pipe.execute()
         self._bytes = 0
         crash_point("store-begun")
 
-    def _lost(self) -> StoreUnavailableError:
-        return StoreUnavailableError(f"{self._address}: another one publishes there. Run the command again")
-
     def seal(self, info: StoreInfo) -> RedisSnapshot:
-        """Nothing more comes; it can be looked at, but is not in force yet."""
-        self._pipe.set(self._address.key(self._draft, "info"), json.dumps(info.plain()))
+        """Send the rest of what was put, and return it to look at; it is not current yet."""
+        self._pipe.set(self._address.key(self._draft, "info"), json.dumps(info.plain()), ex=_DRAFT_SECONDS)
         self._flush()
         crash_point("store-filled")
         with self._address.reaching():
-            return RedisSnapshot(self._client, self._address, self._draft, switched=False)
+            return RedisSnapshot(self._client, self._address, self._draft)
 
     def switch(self) -> None:
-        """Put what was sealed in force; all else here expires after the grace."""
-        self._let_go()
-        with self._address.reaching(), self._client.pipeline() as pipe:
-            pipe.watch(self._lock.name)  # type: ignore[no-untyped-call]
-            if pipe.get(self._lock.name) != self._lock.local.token:
-                raise self._lost()
-            pipe.multi()
-            pipe.set(self._address.key("current"), self._draft)
-            pipe.expire(self._lock.name, 10 * _LOCK_SECONDS)
-            pipe.execute()
+        """Make what was sealed current; versions before expire after the grace."""
+        current, own = self._address.key("current"), self._address.key("lock")
+        with self._address.reaching(), self._client.lock(own.decode(), timeout=_SWITCH_SECONDS):
+            for pipe, key in self._keys(self._start):
+                pipe.persist(key)
+            self._client.set(current, self._draft)
             crash_point("store-switched")
-            self._expire(seconds=self._grace)
+            for pipe, key in self._keys(self._address.key("")):
+                if not key.startswith(self._start) and key not in (current, own):
+                    pipe.expire(key, self._grace, nx=True)
 
-    def _expire(self, *, seconds: int) -> None:
-        """Let all keys go that are not of the snapshot in force, if they are not going already."""
-        name: Any = self._client.get(self._address.key("current"))
-        kept = self._address.key("") if name is None else self._address.key(name.decode(), "")
-        own = (self._address.key("current"), self._address.key("lock"))
+    def _keys(self, start: bytes) -> Iterator[tuple[Any, bytes]]:
+        """Yield each key with this start, and a pipeline for commands on it."""
         pipe = self._client.pipeline(transaction=False)
-        for key in self._client.scan_iter(match=self._address.key("*"), count=_KEYS):
-            if key not in own and (name is None or not key.startswith(kept)):
-                pipe.expire(key, seconds, nx=True)
+        for key in self._client.scan_iter(match=start + b"*", count=_KEYS):
+            yield pipe, key
             if len(pipe) >= _KEYS:
                 pipe.execute()
         pipe.execute()

@@ -8,8 +8,8 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.measures import Measure, evaluate
-from clickprism.simulation.engines import CELLS, EngineSettings, EngineWorld, Users, engine_world, judged_world
 from clickprism.types import Clicks, Float64, JudgedLists
+from reproduce.common.engines import CELLS, EngineSettings, EngineWorld, Users, engine_world, judged_world
 
 SMALL = EngineSettings(queries=30, test_queries=20, candidates=15, searches=10)
 LARGE = EngineSettings(random=True, queries=300, test_queries=1, candidates=12, searches=60, days=4)
