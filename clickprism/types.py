@@ -34,6 +34,10 @@ def check(condition: bool, problem: str) -> None:
         raise DataError(problem)
 
 
+def _check_whole(name: str, values: Int64) -> None:
+    check(bool(np.issubdtype(values.dtype, np.integer)), f"{name} must be whole numbers, got {values.dtype}")
+
+
 def _check_offsets(name: str, offsets: Int64, end: int) -> None:
     check(offsets.ndim == 1 and offsets.size >= 1, f"{name} must be a vector with at least one entry")
     check(int(offsets[0]) == 0 and int(offsets[-1]) == end, f"{name} must run from 0 to {end}")
@@ -188,8 +192,7 @@ class Clicks:
     def __post_init__(self) -> None:
         entries = len(self.rows)
         for name in ("offsets", "rows", "positions", "clicks", "impressions"):
-            kind = getattr(self, name).dtype
-            check(bool(np.issubdtype(kind, np.integer)), f"{name} must be whole numbers, got {kind}")
+            _check_whole(name, getattr(self, name))
         _check_offsets("offsets of clicks", self.offsets, entries)
         check(len(self.positions) == entries, f"{entries} rows but {len(self.positions)} positions")
         check(len(self.clicks) == entries, f"{entries} rows but {len(self.clicks)} click counts")
@@ -201,7 +204,7 @@ class Clicks:
             check(sound, "weights must be finite and not negative")
         if self.seen is not None:
             check(self.seen.shape == (entries,), f"{entries} rows but seen of shape {self.seen.shape}")
-            check(bool(np.issubdtype(self.seen.dtype, np.integer)), f"seen must be counts, got {self.seen.dtype}")
+            _check_whole("seen", self.seen)
             check(bool((self.clicks <= self.seen).all()), "what was clicked was seen: seen must be at least clicks")
         if entries == 0:
             return
@@ -215,9 +218,9 @@ class Clicks:
         rising[last] = same[last] = True
         check(bool(rising.all()), "positions must increase within a ranked list")
         check(bool(same.all()), "the documents of a ranked list must be of one query")
-        check(int(self.impressions.min()) >= 1, "a ranked list that is here was shown at least once")
+        check(int(self.impressions.min()) >= 1, "every ranked list must have been shown at least once")
         check(int(self.clicks.min()) >= 0, "click counts must not be negative")
-        shown = np.repeat(self.impressions, np.diff(self.offsets))
+        shown = self.list_impressions
         check(bool((self.clicks <= shown).all()), "a document cannot be clicked in more sessions than showed it")
         if self.seen is not None:
             check(bool((self.seen <= shown).all()), "a document cannot be seen in more sessions than showed it")
@@ -319,6 +322,12 @@ def concatenate(parts: Sequence[Clicks]) -> Clicks:
     """Return the ranked lists of several logs over the same documents, one log after another."""
     check(len(parts) > 0, "nothing to concatenate")
     check(all(part.lists is parts[0].lists for part in parts), "only clicks on the same documents can be concatenated")
+    weights = None
+    if any(part.weights is not None for part in parts):
+        weights = np.concatenate([np.ones(len(part.rows)) if part.weights is None else part.weights for part in parts])
+    seen = [part.seen for part in parts if part.seen is not None]
+    problem = "logs with observation counts (seen) cannot be joined with logs without"
+    check(len(seen) in (0, len(parts)), problem)
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
     return Clicks(
         parts[0].lists,
@@ -327,24 +336,9 @@ def concatenate(parts: Sequence[Clicks]) -> Clicks:
         np.concatenate([part.positions for part in parts]),
         np.concatenate([part.clicks for part in parts]),
         np.concatenate([part.impressions for part in parts]),
-        _joined_weights(parts),
-        _joined_seen(parts),
+        weights,
+        np.concatenate(seen) if seen else None,
     )
-
-
-def _joined_weights(parts: Sequence[Clicks]) -> Float64 | None:
-    if all(part.weights is None for part in parts):
-        return None
-    return np.concatenate([np.ones(len(part.rows)) if part.weights is None else part.weights for part in parts])
-
-
-def _joined_seen(parts: Sequence[Clicks]) -> Int64 | None:
-    known = [part.seen for part in parts if part.seen is not None]
-    check(
-        len(known) in (0, len(parts)),
-        "logs with observation counts (seen) cannot be joined with logs without",
-    )
-    return np.concatenate(known) if known else None
 
 
 def slices(offsets: Int64, chosen: Int64) -> tuple[Int64, Int64]:
@@ -413,8 +407,7 @@ class Truth:
 
     def __post_init__(self) -> None:
         for name in ("observed", "attracted"):
-            kind = getattr(self, name).dtype
-            check(bool(np.issubdtype(kind, np.integer)), f"{name} must be whole numbers, got {kind}")
+            _check_whole(name, getattr(self, name))
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,7 +56,7 @@ def test_a_batch_has_scaled_counts_and_none_where_masked() -> None:
         ([0, 0, 1, 1, 1, 1, 0], "what was clicked was seen"),
         ([2, 0, 1, 1, 1, 1, 0], "seen in more sessions than showed it"),
         ([1, 0], "7 rows but seen of shape"),
-        ([1.0, 0, 1, 1, 1, 1, 0], "seen must be counts"),
+        ([1.0, 0, 1, 1, 1, 1, 0], "seen must be whole numbers"),
     ],
 )
 def test_what_cannot_be_is_refused(seen: list[float], problem: str) -> None:

@@ -139,6 +139,15 @@ def lock(path: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[N
         os.close(handle)
 
 
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file is written or replaced; None if it does not exist."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file as 64 hexadecimal digits."""
     with path.open("rb") as file:

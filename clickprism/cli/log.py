@@ -15,8 +15,7 @@ from clickprism.errors import ClickprismError, SettingError
 from clickprism.examination.model import chosen_model
 from clickprism.log.compact import compact as compact_log
 from clickprism.log.engines.base import connect
-from clickprism.log.features.schedule import days_of
-from clickprism.log.features.schedule import follow as keep_following
+from clickprism.log.features import schedule
 from clickprism.log.features.snapshots import find_snapshots
 from clickprism.log.features.windows import end_of_log, features_time, inputs_of, windows
 from clickprism.log.forget import forget as forget_users
@@ -139,7 +138,7 @@ def sessions(
     """
     if out is not None:
         check_output(out, suffix=".parquet")
-    chosen, store = days_of(days), LogStore.open(log, note=output.note)
+    chosen, store = schedule.days_of(days), LogStore.open(log, note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory, exclusive=False) as writer:
         output.result(build_sessions(store, writer.engine, chosen, out=out))
     if out is not None:
@@ -206,7 +205,7 @@ def features(
         return
     output.note("Following the log; press Ctrl-C to end")
     try:
-        keep_following(compute, state=lambda: inputs_of(store))
+        schedule.follow(compute, state=lambda: inputs_of(store))
     except KeyboardInterrupt:
         output.note("Ended. The last features stay current")
 

@@ -123,7 +123,7 @@ class InfoRankLearner(DocumentLearner):
         self.base_odds = start_odds(clicks, start)
         self.own = flat(nn.Sequential(nn.Linear(network.width, 1)))
         self.by_document = settings.observation == "anchored" and places > 1
-        self.tower = flat(network.anew(places - 1)) if self.by_document else nn.Sequential()
+        self.tower = flat(network.new_like(places - 1)) if self.by_document else nn.Sequential()
 
     def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Odds:
         """Return log odds of relevance, observed or not, and of observation, of documents at positions, [documents]."""

@@ -144,7 +144,7 @@ class _LayerInputs(nn.Module):
             return nn.Parameter(torch.empty(rows, first.out_features).uniform_(-bound, bound))
 
         self.positions, self.other = table(positions - 1), table(1)
-        self.tower, self.tower_positions = network.anew(1), table(positions - 1)
+        self.tower, self.tower_positions = network.new_like(1), table(positions - 1)
 
     def relevance(
         self, network: nn.Module, documents: torch.Tensor, positions: torch.Tensor, served: torch.Tensor

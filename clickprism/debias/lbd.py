@@ -303,7 +303,7 @@ class DocumentObservation(nn.Module):
 
 def _steepness(features: int, hidden: int) -> nn.Sequential:
     network = MLP(hidden=(hidden,)) if hidden else Linear()
-    return flat(towered(network.build(features), "lbd").anew(1))
+    return flat(towered(network.build(features), "lbd").new_like(1))
 
 
 def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[DocumentObservation, tuple[Choice, ...]]:

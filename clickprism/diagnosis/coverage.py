@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,29 +28,44 @@ USES: Final = {
     "which clicks belong to one session": "interaction needs them",
     "what users observed": "a viewport signal would measure observation directly",
 }
+LABELS: Final = {
+    "searches": "searches",
+    "queries": "queries",
+    "queries_once": "queries with one search",
+    "head_share": "searches for the 1% most frequent queries",
+    "lists": "different ranked lists",
+    "documents": "documents",
+    "documents_shown": "documents shown",
+    "documents_at_several_positions": "documents shown at several positions",
+    "positions": "positions",
+    "clicks": "clicks",
+    "features": "features",
+    "days": "days",
+    "rankers": "rankers",
+    "randomised": "randomised impressions",
+}
+NEVER_SHOWN: Final = {
+    "documents": "documents known for the queries that were asked",
+    "never_shown": "never shown",
+    "queries_shown_completely": "queries with all documents shown",
+    "top_share": "impressions of the 20% of documents shown most",
+    "gini": "Gini coefficient of impressions",
+}
 MATERIAL: Final = 0.05  # share of documents never shown, from which selection bias counts as present
 TOP: Final = 0.2  # share of the documents that were shown most
-UNIT: Final = "of the known documents were never shown"
 
 
 def coverage(log: Logged) -> Finding:
     """Return whether a log has enough data; the table says how much, and which fields are missing."""
     if len(log) == 0:
-        return Finding(
-            "coverage",
-            "absent",
-            "The log has no searches that show a document.",
-            "Check how the log was ingested: clickprism log info LOG.",
-            estimate=0.0,
-            unit="clicks",
-        )
+        why = "The log has no searches that show a document."
+        advice = "Check how the log was ingested: clickprism log info LOG."
+        return Finding("coverage", "absent", why, advice, estimate=0.0, unit="clicks")
     facts = count_log(log)
     enough = facts["clicks"] >= CLICKS and facts["queries_clicked"] >= QUERIES
     scarce = _scarce(facts)
-    size = (
-        f"{facts['searches']:,} searches for {facts['queries']:,} queries,"
-        f" {facts['clicks']:,} clicks ({facts['clicks_per_search']:.2f} per search)"
-    )
+    size = f"{facts['searches']:,} searches for {facts['queries']:,} queries, {facts['clicks']:,} clicks"
+    size += f" ({facts['clicks_per_search']:.2f} per search)"
     *others, last = facts["missing"] or [""]
     missing = f" The log does not record {', '.join(others)}{' or ' * bool(others)}{last}." if last else ""
     return Finding(
@@ -62,7 +78,14 @@ def coverage(log: Logged) -> Finding:
         estimate=float(facts["clicks"]),
         unit="clicks",
         details=facts,
-        table=_table(facts),
+        table=_table(
+            LABELS,
+            facts,
+            [
+                *(["not recorded", f"{name} ({USES[name]})"] for name in facts["missing"]),
+                *([name, f"{count:,}"] for name, count in facts["account"].items()),
+            ],
+        ),
     )
 
 
@@ -109,16 +132,14 @@ def count_log(log: Logged) -> dict[str, Any]:
 
 
 def _scarce(facts: dict[str, Any]) -> list[str]:
-    found = []
-    if facts["clicks"] < CLICKS:
-        found.append(f"clicks (fewer than {CLICKS:,})")
-    if facts["queries_clicked"] < FEW_QUERIES:
-        found.append(f"queries with clicks ({facts['queries_clicked']})")
-    if facts["searches_per_query"] < REPEATS:
-        found.append(f"searches per query ({facts['searches_per_query']:.1f})")
-    if facts["documents_at_several_positions"] < SEVERAL * facts["documents_shown"]:
-        found.append("documents shown at several positions")
-    return found
+    few = {
+        f"clicks (fewer than {CLICKS:,})": facts["clicks"] < CLICKS,
+        f"queries with clicks ({facts['queries_clicked']})": facts["queries_clicked"] < FEW_QUERIES,
+        f"searches per query ({facts['searches_per_query']:.1f})": facts["searches_per_query"] < REPEATS,
+        "documents shown at several positions": facts["documents_at_several_positions"]
+        < SEVERAL * facts["documents_shown"],
+    }
+    return [name for name, scarce in few.items() if scarce]
 
 
 def _advice(facts: dict[str, Any], enough: bool) -> str:
@@ -132,27 +153,16 @@ def _advice(facts: dict[str, Any], enough: bool) -> str:
     return " ".join(parts) or "Nothing to do."
 
 
-def _table(facts: dict[str, Any]) -> Table:
-    rows = [
-        ["searches", f"{facts['searches']:,}"],
-        ["queries", f"{facts['queries']:,}"],
-        ["queries with one search", f"{facts['queries_once']:,} ({facts['queries_once'] / facts['queries']:.0%})"],
-        ["searches for the 1% most frequent queries", f"{facts['head_share']:.1%}"],
-        ["different ranked lists", f"{facts['lists']:,}"],
-        ["documents shown", f"{facts['documents_shown']:,} of {facts['documents']:,}"],
-        ["documents shown at several positions", f"{facts['documents_at_several_positions']:,}"],
-        ["positions", f"{facts['positions']}"],
-        ["clicks", f"{facts['clicks']:,}"],
-        ["features", f"{facts['features']}"],
-    ]
-    if facts["days"] is not None:
-        rows.append(["days", f"{facts['days']}"])
-    if facts["rankers"] is not None:
-        rows.append(["rankers", ", ".join(facts["rankers"])])
-    if facts["randomised"] is not None:
-        rows.append(["randomised impressions", f"{facts['randomised']:,}"])
-    rows += [["not recorded", f"{name} ({USES[name]})"] for name in facts["missing"]]
-    return Table("", ["", "value"], [*rows, *([name, f"{count:,}"] for name, count in facts["account"].items())])
+def _table(labels: dict[str, str], facts: dict[str, Any], more: Sequence[Sequence[str]] = ()) -> Table:
+    """Return the known facts under their labels: counts, shares and names."""
+
+    def text(name: str, value: Any) -> str:
+        if isinstance(value, list):
+            return ", ".join(value)
+        return f"{value:,}" if isinstance(value, int) else f"{value:.3f}" if name == "gini" else f"{value:.1%}"
+
+    rows = [[label, text(name, facts[name])] for name, label in labels.items() if facts[name] is not None]
+    return Table("", ["", "value"], [*rows, *more])
 
 
 def selection(log: Logged) -> Finding:
@@ -176,39 +186,23 @@ def selection(log: Logged) -> Finding:
         "top_share": float(shown[: max(1, round(TOP * len(shown)))].sum() / shown.sum()),
         "gini": gini(impressions[known]),
     }
-    table = Table(
-        "",
-        ["", "value"],
-        [
-            ["documents known for the queries that were asked", f"{details['documents']:,}"],
-            ["never shown", f"{details['never_shown']:,} ({share:.1%})"],
-            ["queries with all documents shown", f"{details['queries_shown_completely']:.1%}"],
-            ["impressions of the 20% of documents shown most", f"{details['top_share']:.1%}"],
-            ["Gini coefficient of impressions", f"{details['gini']:.3f}"],
-        ],
-    )
+    table = _table(NEVER_SHOWN, details)
     if not never.any():
-        return inconclusive(
-            "selection",
-            "The log names only documents that were shown, so it is not known how many others there were.",
-            "Log all candidates of each search, or their number.",
-            details=details,
-            table=table,
-        )
+        why = "The log names only documents that were shown, so it is not known how many others there were."
+        advice = "Log all candidates of each search, or their number."
+        return inconclusive("selection", why, advice, details=details, table=table)
     present = share >= MATERIAL
     advice = (
         "Do not treat documents without clicks as irrelevant if they were never shown. Predict them from features, and"
         " show some of them at random in a small share of searches."
-        if present
-        else "Nothing to do: nearly all known documents were shown."
     )
     return Finding(
         "selection",
         "present" if present else "absent",
         f"{share:.0%} of the {details['documents']:,} documents known for these queries were never shown.",
-        advice,
+        advice if present else "Nothing to do: nearly all known documents were shown.",
         estimate=share,
-        unit=UNIT,
+        unit="of the known documents were never shown",
         details=details,
         table=table,
     )

@@ -30,19 +30,7 @@ OF_MODEL: Final[dict[str, Callable[[Logged, LogModel], Finding]]] = {
     "feedback": lambda _, model: feedback(model),
     "fit": lambda _, model: fit(model),
 }
-FINDINGS: Final = (
-    "coverage",
-    "identifiability",
-    "position",
-    "trust",
-    "coupling",
-    "popularity",
-    "interaction",
-    "feedback",
-    "selection",
-    "drift",
-    "fit",
-)
+FINDINGS: Final = ("coverage", *(name for name in OF_MODEL if name != "fit"), "selection", "drift", "fit")
 """All findings, in the order of the report."""
 FAILED: Final = "The model of the log could not be fitted"
 
@@ -109,15 +97,8 @@ def diagnose(
             findings[name] = inconclusive(name, f"{FAILED}: {problem}.", "See Coverage: the log needs more data.")
         else:
             findings[name] = OF_MODEL[name](logged, model)
-    clicks = logged.clicks
-    return Diagnosis(
-        findings,
-        clicks.sessions,
-        int(clicks.list_impressions.sum()),
-        as_of,
-        None if model is None else model.curve,
-        model,
-    )
+    shown, curve = int(logged.clicks.list_impressions.sum()), None if model is None else model.curve
+    return Diagnosis(findings, logged.clicks.sessions, shown, as_of, curve, model)
 
 
 def without_empty_lists(logged: Logged) -> Logged:

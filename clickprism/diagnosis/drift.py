@@ -27,23 +27,14 @@ EXPECTED: Final = 5.0  # searches in a cell of a chi-square test
 @final
 @dataclass(frozen=True, eq=False)
 class Change:
-    """One quantity that may change over days.
-
-    Attributes:
-        name: What it is.
-        words: The change as part of a sentence.
-        unit: In which its change is measured.
-        size: Largest change on one day.
-        p_value: Of the hypothesis that nothing changes.
-        by_day: Value on each day, [days]; empty if there is no such number.
-    """
+    """One quantity that may change over days."""
 
     name: str
-    words: str
-    unit: str
-    size: float
-    p_value: float
-    by_day: Float64
+    words: str  # the change as part of a sentence
+    unit: str  # of the size
+    size: float  # largest change on one day
+    p_value: float  # of the hypothesis that nothing changes
+    by_day: Float64  # value on each day, [days]; empty if there is no such number
 
     @property
     def material(self) -> bool:

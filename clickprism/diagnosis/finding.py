@@ -6,7 +6,7 @@ A diagnosis can be saved as plain values, tables and figures, and read again, so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final, get_args
 
@@ -37,8 +37,8 @@ PROPERTIES: Final = {
     "identifiability": ("identifiable", "not identifiable"),
     "fit": ("fits", "does not fit"),
 }
-REMEDY = "Remove stages/diagnosis.json from the folder, and run the command again"
 """Findings that are properties of a log, not biases: the words for present, which is good, and absent."""
+REMEDY: Final = "Remove stages/diagnosis.json from the folder, and run the command again"
 
 
 @final
@@ -120,19 +120,8 @@ class Finding:
 
     def to_json(self) -> dict[str, Json]:
         """Return everything but the table and the figure, as plain values."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "verdict": self.verdict,
-            "word": self.word,
-            "sentence": self.sentence,
-            "advice": self.advice,
-            "estimate": self.estimate,
-            "unit": self.unit,
-            "interval": None if self.interval is None else list(self.interval),
-            "p_value": self.p_value,
-            "details": to_plain(self.details),
-        }
+        names = ("name", "title", "verdict", "word", "sentence", "advice", "estimate", "unit", "interval", "p_value")
+        return to_plain({name: getattr(self, name) for name in (*names, "details")})  # type: ignore[no-any-return]
 
 
 @final
@@ -173,6 +162,17 @@ class Diagnosis:
             "curve": to_plain(self.curve),
             "findings": [finding.to_json() for finding in self.findings.values()],
         }
+
+
+def spans(chosen: Sequence[bool]) -> str:
+    """Return the positions (from 1) that are chosen, as text.
+
+    >>> spans([False, True, True, True, False, True])
+    '2 to 4, 6'
+    """
+    positions = np.flatnonzero(chosen) + 1
+    pieces = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
+    return ", ".join(str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}" for each in pieces)
 
 
 def values_of(test: Test) -> dict[str, Json]:
@@ -231,19 +231,9 @@ def diagnosis_of(kept: Mapping[str, Any]) -> Diagnosis:
 
 
 def _finding(saved: Mapping[str, Any], table: Mapping[str, Any] | None) -> Finding:
-    interval = saved["interval"]
-    return Finding(
-        saved["name"],
-        saved["verdict"],
-        saved["sentence"],
-        saved["advice"],
-        estimate=saved["estimate"],
-        unit=saved["unit"],
-        interval=None if interval is None else (interval[0], interval[1]),
-        p_value=saved["p_value"],
-        details=saved["details"],
-        table=None if table is None else Table(**table),
-    )
+    own = {name: value for name, value in saved.items() if name not in ("title", "word", "interval")}
+    interval = saved["interval"] and tuple(saved["interval"])
+    return Finding(**own, interval=interval, table=None if table is None else Table(**table))
 
 
 def _curve(saved: Mapping[str, Any] | None) -> Curve | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from clickprism._util.tables import Table, as_text, to_plain
 from clickprism.data.logged import Logged
-from clickprism.diagnosis.finding import Finding, values_of
+from clickprism.diagnosis.finding import Finding, spans, values_of
 from clickprism.log_model.model import LogModel
 from clickprism.log_model.results import Agreement, Curve, Test, Verdict, p_text
 from clickprism.types import Float64, Int64
@@ -23,58 +23,41 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES: Final = {"allpairs": "documents shown at several positions", "randomised": "randomised searches"}
-STATED = {
+STATED: Final = {
     "present": "There is {bias}.",
     "absent": "There is no {bias} that matters.",
     "inconclusive": "The log does not show whether there is {bias}.",
+}
+ADVICE: Final = {
+    "present": "Correct clicks for position bias before you learn from them. `clickprism relevance estimate` does it"
+    " with this curve",
+    "absent": "Nothing to do: clicks do not need a correction for the position.",
+    "inconclusive": "Show some documents at several positions: see Identifiability.",
 }
 
 
 def position(log: Logged, model: LogModel) -> Finding:
     """Return whether lower positions are observed less often; the curve is that of the model."""
-    test, curve = model.tests["position"], model.curve
-    average = f"Lower positions are observed {test.estimate:.0%} as often as position 1 on average"
-    interval = f"({curve.confidence:.0%} interval {test.lower:.0%} to {test.upper:.0%})"
-    source = _source(model)
-    values = values_of(test)
+    test, rates, effect = model.tests["position"], click_rates(log), top_changes(log, model)
+    advice = ADVICE[test.verdict]
     if test.verdict == "present":
-        sentence = f"There is position bias. {average} {interval}.{source}"
-        advice = (
-            "Correct clicks for position bias before you learn from them. `clickprism relevance estimate` does it with"
-            " this curve"
-        ) + ("; `clickprism auto` trains a ranker from corrected clicks." if log.has_features else ".")
-    elif test.verdict == "absent":
-        sentence = f"There is no position bias that matters. {average} {interval}.{source}"
-        advice = "Nothing to do: clicks do not need a correction for the position."
-    else:
-        possible = (
-            f" Lower positions may be observed {test.lower:.0%} to {test.upper:.0%} as often as position 1 on average"
-            f" ({curve.confidence:.0%} interval)."
-        )
-        estimated = np.isfinite(test.lower) and "not identified" not in model.linkage.identified
-        known = possible if estimated else f" Reason: {test.note}." if test.note else ""
-        sentence = f"The log does not show whether there is position bias.{known}{source}"
-        advice = "Show some documents at several positions: see Identifiability."
-    rates, effect = click_rates(log), top_changes(log, model)
-    feedback = model.feedback.verdict == "present"
-    others = [_agreement(name, each, feedback=feedback) for name, each in model.references.items()]
+        advice += "; `clickprism auto` trains a ranker from corrected clicks." if log.has_features else "."
+    others = [_agreement(name, each, model) for name, each in model.references.items()]
+    values = values_of(test)
+    values["details"] |= {
+        "click_rate": to_plain(rates),
+        "top_changes": effect,
+        "ranking": ranking_effect(effect, test.verdict),
+        "references": {name: to_plain(each) for name, each in model.references.items()},
+        "unsupported": dict(model.unsupported),
+        "steepness": model.steepness,
+    }
     return Finding(
         "position",
         test.verdict,
-        sentence + "".join(others),
+        " ".join([_stated(model), *weak_sources(model), *others]),
         advice,
-        **{
-            **values,
-            "details": {
-                **values["details"],
-                "click_rate": to_plain(rates),
-                "top_changes": effect,
-                "ranking": ranking_effect(effect, test.verdict),
-                "references": {name: _plain(each) for name, each in model.references.items()},
-                "unsupported": dict(model.unsupported),
-                "steepness": model.steepness,
-            },
-        },
+        **values,
         table=_table(model, rates),
         figure=_figure(model, rates),
     )
@@ -123,44 +106,21 @@ def _best(query: Int64, values: Float64) -> Int64:
     return np.asarray(order[np.concatenate([[True], np.diff(query[order]) > 0])])
 
 
-def _source(model: LogModel) -> str:
-    """Return what identifies the curve, where that is a weaker source than documents or randomisation."""
-    weak = [each for each in model.linkage.identified if each in ("features", "not identified")]
-    if not weak:
-        return ""
-    if "not identified" in weak:
-        return " Some positions are not identified: there the curve is a smooth continuation, not an estimate."
-    rising = " It rises above 100%, which makes this assumption doubtful." if model.tests["position"].lower > 1 else ""
-    return (
-        " The curve is identified by features only: no documents link all positions, so it relies on the assumption"
-        f" that documents with similar features are equally relevant.{rising}"
-    )
-
-
-def _agreement(name: str, agreement: Agreement, *, feedback: bool) -> str:
+def _agreement(name: str, agreement: Agreement, model: LogModel) -> str:
     source = NAMES.get(name, name)
     if agreement.agrees:
-        return f" A second estimate, from {source} only, {agreement.words}."
-    why = " This is expected, since the engine reacts to clicks." if feedback and name == "allpairs" else ""
+        return f"A second estimate, from {source} only, {agreement.words}."
+    expected = model.feedback.verdict == "present" and name == "allpairs"
+    why = " This is expected, since the engine reacts to clicks." if expected else ""
     other = float(agreement.curve.values[agreement.largest - 1])
     return (
-        f" A second estimate, from {source} only, differs: it is {other:.0%} at position {agreement.largest}, where"
+        f"A second estimate, from {source} only, differs: it is {other:.0%} at position {agreement.largest}, where"
         f" this curve is {agreement.ratio * other:.0%} ({p_text(agreement.p_value)}).{why}"
     )
 
 
-def _plain(agreement: Agreement) -> dict[str, object]:
-    return {
-        "curve": to_plain(agreement.curve),
-        "agrees": agreement.agrees,
-        "p_value": agreement.p_value,
-        "largest": agreement.largest,
-        "ratio": agreement.ratio,
-    }
-
-
 def _table(model: LogModel, rates: Float64) -> Table:
-    curve, others = model.curve, {name: each.curve for name, each in model.references.items()}
+    curve, others = model.curve, {name: each.curve.values for name, each in model.references.items()}
 
     def cell(values: Float64, at: int) -> str:
         return f"{values[at]:.3f}" if at < len(values) and np.isfinite(values[at]) else ""
@@ -171,8 +131,7 @@ def _table(model: LogModel, rates: Float64) -> Table:
             cell(curve.values, at),
             f"{cell(curve.lower, at)} to {cell(curve.upper, at)}" if np.isfinite(curve.lower[at]) else "",
             model.linkage.identified[at],
-            *(cell(other.values, at) for other in others.values()),
-            cell(rates, at),
+            *(cell(values, at) for values in [*others.values(), rates]),
         ]
         for at in range(len(curve))
     ]
@@ -211,7 +170,8 @@ def position_text(model: LogModel, *, by: str | None = None, truth: Float64 | No
         error = [["relative error", f"{model.curve.error(truth):.1%} on average below position 1"]]
         facts = Table(facts.caption, facts.header, [*facts.rows, *error])
     tables = [curve, *([_contexts(model, by)] if by and model.contexts else []), facts]
-    lines = [_stated(model), *([_same(model, by)] if by and not model.contexts else []), *_identified(model)]
+    lines = [_stated(model), *([_same(model, by)] if by and not model.contexts else []), *weak_sources(model)]
+    lines += _repair(model)
     return "\n".join(lines) + "\n\n" + as_text(tables)
 
 
@@ -249,7 +209,7 @@ def trust_text(model: LogModel) -> str:
     ]
     caption = f"P(click at position k) = alpha P(click at position 1) + beta; {found.confidence:.0%} intervals"
     table = Table(caption, ["position", "alpha", "interval", "beta", "interval"], rows)
-    return "\n".join([_trust(model), *_identified(model)]) + "\n\n" + as_text([table])
+    return "\n".join([_trust(model), *weak_sources(model), *_repair(model)]) + "\n\n" + as_text([table])
 
 
 def trust_facts(model: LogModel) -> dict[str, Any]:
@@ -278,22 +238,19 @@ def _common(model: LogModel) -> dict[str, Any]:
 
 
 def _stated(model: LogModel) -> str:
+    """Return whether there is position bias, and how much."""
     if model.curve.name == "given":
         return "The curve is the one you gave (--propensities). Position bias was not estimated."
     test = model.tests["position"]
-    stated = STATED[test.verdict].format(bias="position bias")
-    if test.verdict == "inconclusive":
-        reason = f" Reason: {test.note}." if test.note else ""
-        if not np.isfinite(test.lower) or "not identified" in model.linkage.identified:
-            return f"{stated}{reason}"
-        return (
-            f"{stated}{reason} Lower positions may be observed {test.lower:.0%} to {test.upper:.0%} as often as "
-            f"position 1 on average ({model.curve.confidence:.0%} interval)."
-        )
-    return (
-        f"{stated} Lower positions are observed {test.estimate:.0%} as often as position 1 on average "
-        f"({_interval(test, model, percent=True)}).{_note(test)}"
-    )
+    stated, often = STATED[test.verdict].format(bias="position bias"), "as often as position 1 on average"
+    if test.verdict != "inconclusive":
+        size = f"{test.estimate:.0%} {often} ({_interval(test, model, percent=True)})"
+        return f"{stated} Lower positions are observed {size}.{_note(test)}"
+    stated += f" Reason: {test.note}." if test.note else ""
+    if not np.isfinite(test.lower) or "not identified" in model.linkage.identified:
+        return stated
+    size = f"{test.lower:.0%} to {test.upper:.0%} {often} ({model.curve.confidence:.0%} interval)"
+    return f"{stated} Lower positions may be observed {size}."
 
 
 def _trust(model: LogModel) -> str:
@@ -312,37 +269,29 @@ def _trust(model: LogModel) -> str:
     return f"{STATED[test.verdict].format(bias='trust bias')}{estimate}{used}{_note(test)}"
 
 
-def _identified(model: LogModel) -> list[str]:
-    """Return what a reader must know about the positions that documents do not link."""
+def weak_sources(model: LogModel) -> list[str]:
+    """Return what a reader must know about the positions that neither documents nor randomisation link."""
     linkage, lines = model.linkage, []
     if model.curve.name == "given" or linkage.linked:
         return []
-    at = {
-        kind: _spans([k for k, each in enumerate(linkage.identified, start=1) if each == kind])
-        for kind in linkage.identified
-    }
+    at = {kind: spans([each == kind for each in linkage.identified]) for kind in linkage.identified}
     if "features" in at:
+        rises = " It rises above 100%, which makes this doubtful." if model.tests["position"].lower > 1 else ""
         lines.append(
-            f"Identified by features only: position {at['features']}. There the curve relies on the "
-            "assumption that documents with similar features are equally relevant."
+            f"Identified by features only: position {at['features']}. There the curve relies on the assumption that"
+            f" documents with similar features are equally relevant.{rises}"
         )
     if "not identified" in at:
         lines.append(
-            f"Not identified: position {at['not identified']}. There the curve is a smooth continuation, not an "
-            "estimate."
+            f"Not identified: position {at['not identified']}. There the curve is a smooth continuation, not an"
+            " estimate."
         )
-    repair = linkage.repair[:1].lower() + linkage.repair[1:]
-    return [*lines, *([f"To repair this, {repair}."] if repair else [])]
+    return lines
 
 
-def _spans(positions: list[int]) -> str:
-    """Return positions as text.
-
-    >>> _spans([2, 3, 4, 6])
-    '2 to 4, 6'
-    """
-    pieces = np.split(np.array(positions), np.flatnonzero(np.diff(positions) > 1) + 1)
-    return ", ".join(str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}" for each in pieces)
+def _repair(model: LogModel) -> list[str]:
+    repair = "" if model.curve.name == "given" else model.linkage.repair
+    return [f"To repair this, {repair[0].lower()}{repair[1:]}."] if repair else []
 
 
 def _contexts(model: LogModel, by: str | None) -> Table:

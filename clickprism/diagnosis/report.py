@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from clickprism._util.tables import Table, to_plain
+from clickprism._util.tables import Table
 from clickprism.diagnosis.finding import Diagnosis, Finding, Json
 from clickprism.evaluation.plots import svg
 from clickprism.evaluation.report import Beside, Part, Said, write_report
@@ -23,6 +23,7 @@ VERSION: Final = 2
 WIDTH: Final = 76  # of a column of sentences
 FIRST: Final = ("coverage", "identifiability", "position")  # what to do about these comes first
 NOT_ASKED: Final = "Not part of this diagnosis."
+YES_NO: Final = {"present": "Yes.", "absent": "No.", "inconclusive": "The log does not show it."}
 
 
 @final
@@ -37,19 +38,10 @@ class Answer:
 @final
 @dataclass(frozen=True)
 class Report:
-    """A diagnosis as plain values: what `diagnose --json` prints and diagnosis.json holds.
+    """A `Diagnosis` as plain values: what `diagnose --json` prints and diagnosis.json holds.
 
-    Attributes:
-        log: Name of the log.
-        as_of: When the diagnosis was made (UTC).
-        sessions: Number of sessions.
-        impressions: Number of documents shown, each time counted.
-        summary: The five questions that everybody asks first, with answers.
-        curve: The position curve, with intervals; None if no model could be fitted.
-        findings: Name, title, verdict, sentence, advice, estimate, interval, p value and details of each finding.
-        account: What was counted while the log was read, by name.
-        format: Name of the format.
-        version: Version of the format.
+    It also has the name of the log, answers to the five questions that everybody asks first, and what was counted
+    while the log was read, by name.
     """
 
     log: str
@@ -75,25 +67,20 @@ class Report:
 
 def report_of(diagnosis: Diagnosis, *, log: str, account: Mapping[str, int]) -> Report:
     """Return a diagnosis as plain values."""
-    return Report(
-        log,
-        diagnosis.as_of,
-        diagnosis.sessions,
-        diagnosis.impressions,
-        tuple(summary(diagnosis)),
-        to_plain(diagnosis.curve),
-        tuple(finding.to_json() for finding in diagnosis.findings.values()),
-        dict(account),
-    )
+    plain = diagnosis.to_json()
+    plain["findings"] = tuple(plain["findings"])
+    return Report(log=log, summary=tuple(summary(diagnosis)), account=dict(account), **plain)
 
 
 def summary(diagnosis: Diagnosis) -> list[Answer]:
     """Return the answers to the five questions that everybody asks first."""
     position, links = diagnosis.findings.get("position"), diagnosis.findings.get("identifiability")
+    unknown = "Unknown without a position curve."
+    ranking = NOT_ASKED if position is None else str(position.details.get("ranking", unknown))
     return [
-        Answer("Is there position bias?", NOT_ASKED if position is None else _yes_no(position)),
+        Answer("Is there position bias?", NOT_ASKED if position is None else YES_NO[position.verdict]),
         Answer("How much?", _how_much(diagnosis)),
-        Answer("What does it do to the ranking?", _ranking(position)),
+        Answer("What does it do to the ranking?", ranking),
         Answer("Can relevance be learned?", NOT_ASKED if links is None else links.sentence),
         Answer("What to do next?", _next(diagnosis)),
     ]
@@ -127,13 +114,7 @@ def write_page(
 ) -> Path:
     """Write the report as one HTML page, and return its path.
 
-    Args:
-        path: File to write.
-        diagnosis: The findings.
-        log: Name of the log.
-        account: What was counted while the log was read, by name.
-        settings: What is needed to run the diagnosis again.
-        next_commands: Commands to try next.
+    `account` is what was counted while the log was read, `settings` what is needed to run the diagnosis again.
     """
     findings = list(diagnosis.findings.values())
     curve = diagnosis.findings.get("position")
@@ -173,10 +154,6 @@ def _open(finding: Mapping[str, Json]) -> bool:
     return bool(finding["advice"]) and not finding["word"].startswith("✓")
 
 
-def _yes_no(position: Finding) -> str:
-    return {"present": "Yes.", "absent": "No.", "inconclusive": "The log does not show it."}[position.verdict]
-
-
 def _how_much(diagnosis: Diagnosis) -> str:
     """Return the average of the curve and its lowest position."""
     position, curve = diagnosis.findings.get("position"), diagnosis.curve
@@ -199,9 +176,3 @@ def _next(diagnosis: Diagnosis) -> str:
         return "Nothing: no finding needs action."
     rest = ", ".join(each.title for each in todo[1:])
     return todo[0].advice + (f" Then see: {rest}." if rest else "")
-
-
-def _ranking(position: Finding | None) -> str:
-    if position is None:
-        return NOT_ASKED
-    return str(position.details.get("ranking", "Unknown without a position curve."))

@@ -22,27 +22,16 @@ RANDOMISE: Final = "Randomise positions in a small share of searches, so that th
 @final
 @dataclass(frozen=True)
 class Words:
-    """What a report says about one test.
-
-    Attributes:
-        present: The finding if the bias is present.
-        absent: The finding if it is absent.
-        question: What an inconclusive test leaves open, after "whether".
-        number: What the estimate is, as a sentence with the fields {value} and {interval}.
-        negative: The same for a negative estimate, whose sign is dropped; empty if there is none.
-        percent: Whether the estimate is printed as a percentage.
-        advice: What to do if the bias is present.
-        needs: What to do if the log does not have what the test needs.
-    """
+    """What a report says about one test."""
 
     present: str
     absent: str
-    question: str
-    number: str
-    percent: bool
-    advice: str
-    needs: str
-    negative: str = ""
+    question: str  # what an inconclusive test leaves open, after "whether"
+    number: str  # the estimate as a sentence with the fields {value} and {interval}
+    percent: bool  # print the estimate as a percentage
+    advice: str  # if the bias is present
+    needs: str  # what to do if the log does not have what the test needs
+    negative: str = ""  # the sentence for a negative estimate, whose sign is dropped
 
 
 TRUST: Final = Words(

@@ -11,11 +11,11 @@ from typing import Final
 
 import numpy as np
 
-from clickprism._util.tables import Table
-from clickprism.diagnosis.finding import Finding, inconclusive
+from clickprism._util.tables import Table, to_plain
+from clickprism.diagnosis.finding import Finding, inconclusive, spans
+from clickprism.diagnosis.position import NAMES
 from clickprism.log_model.model import LogModel
-from clickprism.log_model.results import Feedback, GoodnessOfFit, Linkage, Verdict, p_text
-from clickprism.types import Int64
+from clickprism.log_model.results import Feedback, GoodnessOfFit, Verdict, p_text
 
 RISE: Final = 0.1  # of a click rate, for which the report says how far a document moves
 
@@ -26,34 +26,36 @@ def identifiability(model: LogModel) -> Finding:
     "inconclusive" if all positions are linked, but some by too few clicks.
     """
     linkage = model.linkage
-    count = len(linkage.groups)
-    groups = [position_ranges(linkage.groups, group) for group in np.unique(linkage.groups)]
-    repair = f"{linkage.repair.rstrip('.')}." if linkage.repair else "Collect more searches."
-    verdict: Verdict = "present" if linkage.linked else "absent"
-    if not linkage.linked and bool((linkage.evidence > 0).all()):
-        verdict = "inconclusive"
-    moved = f"{linkage.moved:,} of {linkage.pairs:,} (query, document) pairs were shown at several positions"
-    if verdict == "present":
-        randomised = all(each == "randomised" for each in linkage.identified)
-        by = "randomised positions" if randomised else "documents shown at several positions"
-        how = f"All {count} positions are linked by {by}; {moved}.{_weakest(linkage)}"
+    groups = [spans((linkage.groups == group).tolist()) for group in np.unique(linkage.groups)]
+    moved = f"{linkage.moved:,} of {linkage.pairs:,} (query, document) pairs were shown at several positions."
+    verdict: Verdict
+    if linkage.linked:
+        verdict, advice = "present", "Nothing to do."
+        by = "randomised positions" if set(linkage.identified) == {"randomised"} else NAMES["allpairs"]
+        how = f"All {len(linkage.groups)} positions are linked by {by}; {moved}"
+        if linkage.weakest is not None:
+            one, other, clicks = linkage.weakest
+            how += f" The weakest link, between positions {one} and {other}, is based on {clicks:,.0f} clicks."
         if "views" in linkage.identified:
             how = "The log records which results users observed."
         sentence = f"Relevance is identifiable: it can be separated from position bias. {how}"
-        advice = "Nothing to do."
-    elif verdict == "inconclusive":
-        weak = int(np.argmin(linkage.evidence))
-        sentence = (
-            f"Relevance is hardly identifiable: position {weak + 1} is linked to position 1 by"
-            f" {linkage.evidence[weak]:.0f} clicks only. {moved}.{_by_features(linkage)}"
-        )
-        advice = repair
     else:
-        apart = "no two positions are linked"
-        if len(groups) < count:
-            apart = f"positions {' | '.join(groups)} are not linked to each other"
-        sentence = f"Relevance is not identifiable from clicks alone: {apart}. {moved}.{_by_features(linkage)}"
-        advice = repair
+        advice = f"{linkage.repair.rstrip('.')}." if linkage.repair else "Collect more searches."
+        if bool((linkage.evidence > 0).all()):
+            verdict, weak = "inconclusive", int(np.argmin(linkage.evidence))
+            link = f"position {weak + 1} is linked to position 1 by {linkage.evidence[weak]:.0f} clicks only"
+            sentence = f"Relevance is hardly identifiable: {link}. {moved}"
+        else:
+            verdict, apart = "absent", "no two positions are linked"
+            if len(groups) < len(linkage.groups):
+                apart = f"positions {' | '.join(groups)} are not linked to each other"
+            sentence = f"Relevance is not identifiable from clicks alone: {apart}. {moved}"
+        if "features" in linkage.identified:
+            sentence += (
+                " The position curve is identified by features only: it assumes that documents with similar features"
+                " are equally relevant."
+            )
+    rows = zip(linkage.identified, linkage.evidence.tolist(), linkage.groups.tolist(), strict=True)
     return Finding(
         "identifiability",
         verdict,
@@ -61,96 +63,45 @@ def identifiability(model: LogModel) -> Finding:
         advice,
         estimate=float(len(groups)),
         unit="groups of linked positions" if len(groups) > 1 else "group: all positions are linked",
-        details={
-            "identified": list(linkage.identified),
-            "evidence": linkage.evidence.tolist(),
-            "groups": groups,
-            "moved": linkage.moved,
-            "pairs": linkage.pairs,
-            "weakest": linkage.weakest,
-            "repair": linkage.repair,
-        },
+        details=to_plain(linkage) | {"groups": groups},
         table=Table(
             "",
             ["position", "identified by", "clicks that link it to position 1", "group"],
             [
-                [str(at + 1), linkage.identified[at], _count(linkage.evidence[at]), str(linkage.groups[at] + 1)]
-                for at in range(count)
+                [str(at), by, f"{clicks:,.0f}" if math.isfinite(clicks) else "", str(group + 1)]
+                for at, (by, clicks, group) in enumerate(rows, start=1)
             ],
         ),
     )
 
 
-def position_ranges(groups: Int64, group: int) -> str:
-    """Return the positions of a group as text.
-
-    >>> position_ranges(np.array([0, 0, 1, 0]), 0), position_ranges(np.array([0, 0, 1, 0]), 1)
-    ('1-2, 4', '3')
-    """
-    positions = np.flatnonzero(groups == group) + 1
-    pieces = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
-    return ", ".join(str(piece[0]) if len(piece) == 1 else f"{piece[0]}-{piece[-1]}" for piece in pieces)
-
-
-def _weakest(linkage: Linkage) -> str:
-    if linkage.weakest is None:
-        return ""
-    one, other, clicks = linkage.weakest
-    return f" The weakest link, between positions {one} and {other}, is based on {clicks:,.0f} clicks."
-
-
-def _by_features(linkage: Linkage) -> str:
-    if "features" not in linkage.identified:
-        return ""
-    return (
-        " The position curve is identified by features only: it assumes that documents with similar features are"
-        " equally relevant."
-    )
-
-
-def _count(clicks: float) -> str:
-    return f"{clicks:,.0f}" if np.isfinite(clicks) else ""
-
-
 def feedback(model: LogModel) -> Finding:
     """Return whether documents move up after they were clicked more than expected."""
     found = model.feedback
+    details = {name: getattr(found, name) for name in ("z", "reaction", "lower", "upper")}
+    evidence = f"z = {found.z:.1f}, {p_text(found.p_value)}"
     if found.verdict == "inconclusive":
         why = "it has one day only, too few clicks, or documents that hardly change positions"
         advice = "Log the time of each search, for several days."
         if math.isfinite(found.z):
-            why = f"the evidence is weak (z = {found.z:.1f}, {p_text(found.p_value)})"
-            advice = "Collect more days, and run the diagnosis again."
-        return inconclusive(
-            "feedback",
-            f"The log does not show whether the engine reacts to clicks: {why}.",
-            advice,
-            details=_details(found),
+            why, advice = f"the evidence is weak ({evidence})", "Collect more days, and run the diagnosis again."
+        sentence = f"The log does not show whether the engine reacts to clicks: {why}."
+        return inconclusive("feedback", sentence, advice, details=details)
+    if found.verdict == "absent":
+        moves = "documents do not move up after they were clicked more than expected"
+        sentence, advice = f"The engine does not react to clicks: {moves} ({evidence}).", "Nothing to do."
+    else:
+        moves = "documents move up after they were clicked more than expected"
+        sentence = f"The engine reacts to clicks: {moves} ({evidence}).{_size(found)}"
+        advice = (
+            "Estimates that compare a document with itself at several positions (AllPairs, swaps) are biased here,"
+            " since documents moved up because they had more clicks. Use the curve of this report, and randomise"
+            " positions in a small share of searches to check it."
         )
-    present = found.verdict == "present"
-    sentence = (
-        "The engine reacts to clicks: documents move up after they were clicked more than expected"
-        if present
-        else "The engine does not react to clicks: documents do not move up after they were clicked more than expected"
-    )
-    advice = (
-        "Estimates that compare a document with itself at several positions (AllPairs, swaps) are biased here, since"
-        " documents moved up because they had more clicks. Use the curve of this report, and randomise positions in a"
-        " small share of searches to check it."
-        if present
-        else "Nothing to do."
-    )
-    return Finding(
-        "feedback",
-        found.verdict,
-        f"{sentence} (z = {found.z:.1f}, {p_text(found.p_value)}).{_number(found) if present else ''}",
-        advice,
-        p_value=found.p_value,
-        details=_details(found),
-    )
+    return Finding("feedback", found.verdict, sentence, advice, p_value=found.p_value, details=details)
 
 
-def _number(found: Feedback) -> str:
+def _size(found: Feedback) -> str:
     """Return the size of a reaction as a sentence; empty if it is unknown."""
     if not math.isfinite(found.reaction):
         return ""
@@ -161,26 +112,16 @@ def _number(found: Feedback) -> str:
     )
 
 
-def _details(found: Feedback) -> dict[str, float]:
-    return {"z": found.z, "reaction": found.reaction, "lower": found.lower, "upper": found.upper}
-
-
 def fit(model: LogModel) -> Finding:
     """Return whether observed clicks match expected ones, by position and first-shown position ("present": they do)."""
     quality = model.fit_quality
     if not math.isfinite(quality.p_value):
         return inconclusive("fit", "The log has too few clicks to check how well the model fits.", "Collect more data.")
-    if quality.fits:
-        sentence = (
-            "The model fits: the clicks that it expects match the observed ones at every position"
-            f" ({p_text(quality.p_value)})."
-        )
-        advice = "Nothing to do."
-    else:
-        sentence = (
-            f"The model does not fit well: {_largest(quality)} ({p_text(quality.p_value)}). Its intervals may be too"
-            " narrow."
-        )
+    evidence = p_text(quality.p_value)
+    sentence = f"The model fits: the clicks that it expects match the observed ones at every position ({evidence})."
+    advice = "Nothing to do."
+    if not quality.fits:
+        sentence = f"The model does not fit well: {_largest(quality)} ({evidence}). Its intervals may be too narrow."
         advice = (
             "Use the estimates as approximate. Check the findings on interaction, coupling and drift first: users who"
             " react to clicks above, or days that differ, are common causes."

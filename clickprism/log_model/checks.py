@@ -57,11 +57,7 @@ def feedback(logged: Logged, curve: Float64, *, confidence: float = 0.95) -> Fee
     """Test whether the engine reacts to clicks (`feedback_statistics`).
 
     A reaction is absent only if the log would have shown a material one; otherwise a weak result is inconclusive.
-
-    Args:
-        logged: The log.
-        curve: Observation at each position, [positions].
-        confidence: Confidence level of the interval of the reaction.
+    `curve` is the observation at each position, [positions], `confidence` the level of the interval of the reaction.
     """
     days = len(logged.clicks) if logged.days is None else len(np.unique(logged.days))
     products, squares = feedback_statistics(logged, curve) if days > 1 else (np.zeros(0), np.zeros(0))
@@ -78,14 +74,7 @@ def feedback(logged: Logged, curve: Float64, *, confidence: float = 0.95) -> Fee
 
 
 def position_test(curve: Curve, covariance: Float64, counts: LogCounts, linkage: Linkage) -> Test:
-    """Test whether lower positions are observed less often, on average over the positions.
-
-    Args:
-        curve: Curve of the model.
-        covariance: Covariance of its logarithm, [positions, positions].
-        counts: Counts of the log.
-        linkage: Links between positions.
-    """
+    """Test whether lower positions are observed less often on average; `covariance` is that of the log curve."""
     unit = "observation below position 1 relative to position 1, on average"
     shown = counts.by_position(counts.impressions)
     used = np.flatnonzero(shown >= RARE * shown.max())
@@ -184,7 +173,7 @@ def curve_error(fit: Fit, *, seed: int = 0) -> Float64:
     own, pair = np.unique(counts.pair[cells], return_inverse=True)
     if len(np.unique(counts.query[own])) < FEWEST_QUERIES:
         return np.zeros((size, size))
-    shape, rate = problem.strengths(fit.theta, problem.prior_mean(fit.theta))
+    shape, rate = fit.strengths
     relevance = np.log((counts.by_pair(counts.clicks) + shape) / (fit.exposure + rate))
     clicks, position = problem.relevant_cell_clicks[cells], counts.position[cells]
     total = np.bincount(pair, weights=clicks, minlength=len(own))
@@ -234,17 +223,12 @@ def goodness_of_fit(fit: Fit) -> GoodnessOfFit:
     The clicks of a cell are predicted from the other cells of the pair and its prior, so that they do not predict
     themselves.
     """
-    problem, counts = fit.problem, fit.problem.counts
-    linear, seen = problem.log_observation(fit.theta), np.zeros(len(counts.pair))
-    for step, weight in zip(problem.steps(fit.theta), fit.value.nodes, strict=True):
-        seen += weight[counts.query][counts.pair] * np.exp(np.clip(step * linear, LOWEST, HIGHEST))
-    shape, rate = problem.strengths(fit.theta, problem.prior_mean(fit.theta))
-    exposure = counts.impressions * seen
-    trust, clicks = problem.trust, counts.clicks
-    extra = 0.0 if trust is None else trust.kappa * trust.gamma * exposure
+    counts, trust, clicks = fit.problem.counts, fit.problem.trust, fit.problem.counts.clicks
+    shape, rate = fit.strengths
+    exposure, extra = fit.seen, np.zeros(len(clicks))
     if trust is not None:
-        clicks = clicks - trust.clicks
-    total, clicked = counts.by_pair(exposure)[counts.pair], counts.by_pair(clicks)[counts.pair]
+        clicks, extra = clicks - trust.clicks, trust.kappa * trust.gamma * exposure
+    total, clicked = fit.exposure[counts.pair], counts.by_pair(clicks)[counts.pair]
     other = np.maximum(clicked - clicks, 0.0)
     value = (other + shape[counts.pair]) / (total - exposure + rate[counts.pair])
     expected = value * exposure + extra
@@ -327,9 +311,8 @@ class _Part(NamedTuple):
 class _Equations:
     """The moments of the curve and kappa, on the cells of pairs shown at several positions.
 
-    Attributes:
-        curve: Log observation by position in the model, to start from, [positions].
-        free: Which of the curve and kappa are estimated, [positions + 1].
+    `curve` is the log observation by position in the model, to start from, [positions]; `free` says which of the curve
+    and kappa are estimated, [positions + 1].
     """
 
     def __init__(self, fit: Fit, seed: int) -> None:
@@ -345,7 +328,7 @@ class _Equations:
         self.offset = logs[cells] - self.curve[self.position]  # what depends on the document, as in the model
         self.free = np.append((shown > 0) & (np.arange(self.positions) > 0), True)
         # one prior for all: the prior of the model depends on where a pair was first clicked, thus on its own clicks
-        rate = float(np.median(fit.problem.strengths(fit.theta, fit.problem.prior_mean(fit.theta))[1]))
+        rate = float(np.median(fit.strengths[1]))
         rng, seen = np.random.default_rng([seed, 7]), np.exp(logs[cells])
         shape = rate * self.clicks.sum() / max(float((self.impressions * seen).sum()), 1e-300)
         self.parts: list[_Part] = []

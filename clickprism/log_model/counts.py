@@ -12,6 +12,7 @@ clicked documents up (`feedback` tests this), and its reaction is taken out of t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, NamedTuple, final
 
 import numpy as np
@@ -99,6 +100,16 @@ class LogCounts:
         """Return the sums of values of cells over each position, [positions]."""
         return np.bincount(self.position, weights=values, minlength=self.positions).astype(np.float64, copy=False)
 
+    def by_query_and_position(self, values: Float64) -> Float64:
+        """Return the sums of values of cells over each query and position, [queries, positions]."""
+        at, shape = self.query[self.pair] * self.positions + self.position, (self.queries, self.positions)
+        return np.bincount(at, weights=values, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
+
+    @cached_property
+    def starts(self) -> Int64:
+        """Return the first cell of each pair, and the number of cells, [pairs + 1]."""
+        return np.searchsorted(self.pair, np.arange(len(self) + 1)).astype(np.int64)
+
     @property
     def records_views(self) -> bool:
         """Return whether the log records what users observed, at every position where something was shown."""
@@ -106,7 +117,25 @@ class LogCounts:
             return False
         return bool((self.by_position(self.seen) > 0)[self.by_position(self.impressions) > 0].all())
 
-    @property
+    def take(self, queries: Bool) -> tuple[LogCounts, Int64]:
+        """Return the counts of these queries, [queries] of truth values, and which cells these are."""
+        if queries.all():
+            return self, np.arange(len(self.pair))
+        pairs = queries[self.query]
+        cells = np.flatnonzero(pairs[self.pair])
+        of_pairs, of_cells = ("rows", "first", "average", "features", "placed"), (
+            "position", "impressions", "clicks", "context", "last_click", "popularity", "seen", "randomised",
+        )  # fmt: skip
+        cut = {
+            name: getattr(self, name)[kept]
+            for names, kept in ((of_pairs, pairs), (of_cells, cells))
+            for name in names
+            if getattr(self, name) is not None
+        }
+        query = np.unique(self.query[pairs], return_inverse=True)[1].astype(np.int64)
+        return replace(self, query=query, pair=(np.cumsum(pairs) - 1)[self.pair[cells]], **cut), cells
+
+    @cached_property
     def several(self) -> Bool:
         """Return whether each pair was shown at several positions, [pairs]."""
         low, high = np.full(len(self), self.positions), np.full(len(self), -1)
@@ -149,60 +178,49 @@ def count(
     if not len(clicks.rows):
         raise DataError("the log has no impressions", remedy="Ingest events first")
     depth, shown = clicks.max_position, clicks.list_impressions.astype(np.float64)
-    kinds_of, parts, sizes = ["position"], [clicks.positions.astype(np.int64) - 1], [depth]
+    parts = {"position": (clicks.positions.astype(np.int64) - 1, depth)}
     names: tuple[str, ...] = ("",)
     if context is not None:
         if context.shape != (len(clicks),):
             raise DataError(f"{len(clicks)} ranked lists but {len(context)} values of the context")
         kinds, kind = np.unique(context, return_inverse=True)
         names = tuple(kinds.tolist())
-        kinds_of.append("context")
-        parts.append(np.repeat(kind.astype(np.int64), np.diff(clicks.offsets)))
-        sizes.append(len(names))
+        parts["context"] = np.repeat(kind.astype(np.int64), np.diff(clicks.offsets)), len(names)
     if by_last_click:
-        kinds_of.append("last")
-        parts.append(last_clicks(clicks))
-        sizes.append(depth + 1)
+        parts["last_click"] = last_clicks(clicks), depth + 1
     if by_popularity:
-        kinds_of.append("popularity")
-        parts.append(_popularity(logged))
-        sizes.append(LEVELS + 1)
+        parts["popularity"] = _popularity(logged), LEVELS + 1
     if by_chance and logged.randomised is not None:
-        kinds_of.append("chance")
-        parts.append(logged.randomised.astype(np.int64))
-        sizes.append(2)
+        parts["randomised"] = logged.randomised.astype(np.int64), 2
     key, width = clicks.rows.astype(np.int64), 1
-    for part, size in zip(parts, sizes, strict=True):
+    for part, size in parts.values():
         key, width = key * size + part, width * size
     cells, cell = _groups(key, clicks.lists.documents * width)
-    sums = [
-        np.bincount(cell, weights=values, minlength=len(cells)).astype(np.float64)
-        for values in (shown, clicks.clicks, *(() if clicks.seen is None else (clicks.seen,)))
-    ]
-    split: list[Int64] = []
+    split: dict[str, Int64] = {}
     rest = cells
-    for size in reversed(sizes):
-        rest, value = np.divmod(rest, size)
-        split.insert(0, value)
+    for name, (_, size) in reversed(parts.items()):
+        rest, split[name] = np.divmod(rest, size)
     rows, pair = _sorted_unique(rest)
-    columns = dict(zip(kinds_of, split, strict=True))
-    query = clicks.lists.list_of[rows]
-    chance, popular, kind_of = (columns.get(name) for name in ("chance", "popularity", "context"))
+    popular, chance = split.get("popularity"), split.get("randomised")
+
+    def total(values: Float64 | Int64) -> Float64:
+        return np.bincount(cell, weights=values, minlength=len(cells)).astype(np.float64)
+
     return LogCounts(
         rows=rows,
-        query=_sorted_unique(query)[1],
+        query=_sorted_unique(clicks.lists.list_of[rows])[1],
         first=first_positions(logged)[rows],
         average=_mean_log_position(logged, np.ones(len(clicks.rows), dtype=np.bool_))[rows],
         features=clicks.lists.features[rows],
         pair=pair,
-        position=split[0],
-        impressions=sums[0],
-        clicks=sums[1],
-        context=np.zeros(len(cells), dtype=np.int64) if kind_of is None else kind_of,
+        position=split["position"],
+        impressions=total(shown),
+        clicks=total(clicks.clicks),
+        context=split.get("context", np.zeros(len(cells), dtype=np.int64)),
         contexts=names,
-        last_click=columns.get("last"),
+        last_click=split.get("last_click"),
         popularity=None if popular is None else popular / LEVELS,
-        seen=sums[2] if clicks.seen is not None else None,
+        seen=None if clicks.seen is None else total(clicks.seen),
         randomised=None if chance is None else chance.astype(np.bool_),
         placed=placed_by_engine(logged, rows),
     )
@@ -277,29 +295,18 @@ def _rounded(values: Float64) -> Float64:
 
 
 class _Days(NamedTuple):
-    """Documents on the days on which they were shown, [entries] each; the days of a document are consecutive.
+    """Documents on the days on which they were shown, [entries] each; the days of a document are consecutive."""
 
-    Attributes:
-        row: Row of the document.
-        query: Query of the document.
-        day: Number of the day, from 0.
-        starts: First entry of each document that was shown, [shown documents].
-        pair: Number of the document among those that were shown.
-        shown: Impressions on that day.
-        clicked: Clicks on that day.
-        logs: Mean log position on that day.
-        surprise: Clicks minus expected clicks. Given how often a document was clicked in all, its clicks fall on days
-            in proportion to its exposure, whatever its relevance.
-    """
-
-    row: Int64
+    row: Int64  # of the document
     query: Int64
-    day: Int64
-    starts: Int64
-    pair: Int64
-    shown: Float64
+    day: Int64  # from 0
+    starts: Int64  # first entry of each document that was shown, [shown documents]
+    pair: Int64  # number of the document among those that were shown
+    shown: Float64  # impressions on that day
     clicked: Float64
-    logs: Float64
+    logs: Float64  # mean log position on that day
+    # clicks minus expected clicks: given how often a document was clicked in all, its clicks fall on days in proportion
+    # to its exposure, whatever its relevance
     surprise: Float64
 
     @classmethod
@@ -311,14 +318,9 @@ class _Days(NamedTuple):
         keys, group = _groups(clicks.rows * width + day, clicks.lists.documents * width)
         row, shown = keys // width, clicks.list_impressions.astype(np.float64)
         depth = np.minimum(clicks.positions, len(curve)) - 1
+        values = shown * _rounded(curve)[depth], clicks.clicks, shown, shown * _rounded(np.log(clicks.positions))
         exposure, clicked, total, logs = (
-            np.bincount(group, weights=values, minlength=len(keys)).astype(np.float64)
-            for values in (
-                shown * _rounded(curve)[depth],
-                clicks.clicks,
-                shown,
-                shown * _rounded(np.log(clicks.positions)),
-            )
+            np.bincount(group, weights=each, minlength=len(keys)).astype(np.float64) for each in values
         )
         starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
         pair = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(row))))
@@ -425,29 +427,14 @@ def cut(logged: Logged, depth: int) -> Logged:
     """Return the top of every ranked list: positions 1 to `depth`."""
     clicks = logged.clicks
     kept = clicks.positions <= depth
-    owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))[kept]
-    lengths = np.bincount(owner, minlength=len(clicks))
-    shown = np.flatnonzero(lengths > 0)
-    if not len(shown):
+    if not kept.any():
         raise DataError(f"nothing was shown at positions 1 to {depth}", remedy="Use a larger depth")
-    top = Clicks(
-        clicks.lists,
-        np.concatenate([[0], np.cumsum(lengths[shown])]).astype(np.int64),
-        clicks.rows[kept],
-        clicks.positions[kept],
-        clicks.clicks[kept],
-        clicks.impressions[shown],
-        None if clicks.weights is None else clicks.weights[kept],
-        None if clicks.seen is None else clicks.seen[kept],
-    )
-    return replace(
-        logged,
-        clicks=top,
-        days=None if logged.days is None else logged.days[shown],
-        policy=None if logged.policy is None else logged.policy[shown],
-        randomised=None if logged.randomised is None else logged.randomised[kept],
-        columns={name: values[shown] for name, values in logged.columns.items()},
-    )
+    offsets = np.concatenate([[0], np.cumsum(kept)])[clicks.offsets]
+    names = ("rows", "positions", "clicks", "weights", "seen")
+    entries = {name: getattr(clicks, name)[kept] for name in names if getattr(clicks, name) is not None}
+    randomised = None if logged.randomised is None else logged.randomised[kept]
+    top = replace(logged, clicks=replace(clicks, offsets=offsets, **entries), randomised=randomised)
+    return top.take(np.diff(offsets) > 0)
 
 
 def last_clicks(clicks: Clicks) -> Int64:

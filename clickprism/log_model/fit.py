@@ -75,7 +75,6 @@ class Fit:
         theta: Parameters.
         value: Loss and derivatives at the parameters.
         steps: Newton steps that were taken.
-        names: What the parameters are.
         curve_covariance: Covariance of the curve if `shape.refine` found it, [positions - 1, positions - 1].
     """
 
@@ -85,8 +84,12 @@ class Fit:
     theta: Float64
     value: Value
     steps: int
-    names: tuple[str, ...]
     curve_covariance: Float64 | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what the parameters are."""
+        return self.problem.names
 
     @cached_property
     def inverse(self) -> Float64:
@@ -101,15 +104,8 @@ class Fit:
 
     @cached_property
     def covariance(self) -> Float64:
-        """Return the covariance of the parameters, clustered by query: H^-1 (sum of s s' + P) H^-1.
-
-        P, the precision of the prior, stands for the bias of parameters that are not at their prior mean. Few queries
-        do not tell how much the parameters vary: H^-1 is added then.
-        """
-        scores, queries = self.value.scores, len(self.value.scores)
-        spread = scores.T @ scores * (queries / max(queries - 1, 1)) + self.problem.precision
-        few = self.inverse if queries < 2 * len(self.theta) else 0.0
-        own = np.asarray(self.inverse @ spread @ self.inverse + few)
+        """Return the covariance of the parameters, clustered by query."""
+        own = sandwich(self.value, self.problem.precision, self.inverse)
         if self.curve_covariance is None:
             return own
         # the other parameters follow the refined curve: d theta / d b = -H^-1 H_b
@@ -126,26 +122,51 @@ class Fit:
         return float(np.abs(self.value.gradient).max() / max(self.problem.clicks.sum(), 1.0))
 
     @property
-    def strength(self) -> float:
-        """Return K, the prior strength: a number of clicks if the form is proportional, otherwise of impressions."""
-        return float(np.exp(self.theta[self.problem.own]))
-
-    @property
     def sigma(self) -> float:
         """Return the spread over queries, of log steepness or of the log-odds of relevance; 0 if they do not differ."""
         varies = self.form.steepness or self.form.level
         return float(np.exp(self.theta[self.problem.own + 1])) if varies else 0.0
 
     @property
-    def exposure(self) -> Float64:
-        """Return the expected number of observed impressions of each pair, relative to the first position, [pairs]."""
+    def log_curve(self) -> Float64:
+        """Return the log observation at each position, for a form with a curve, [positions]."""
+        return np.concatenate([[0.0], self.theta[: self.problem.counts.positions - 1]])
+
+    @cached_property
+    def prior_mean(self) -> Float64:
+        """Return m of each pair in an average query, [pairs]."""
+        return self.problem.prior_mean(self.theta)
+
+    @property
+    def strengths(self) -> tuple[Float64, Float64]:
+        """Return shape and rate of the Gamma prior of each pair in an average query, [pairs] each."""
+        return self.problem.strengths(self.theta, self.prior_mean)
+
+    @cached_property
+    def seen(self) -> Float64:
+        """Return the expected number of observed impressions of each cell, relative to the first position, [cells]."""
         counts, linear = self.problem.counts, self.problem.log_observation(self.theta)
-        total = np.zeros(len(counts))
+        total = np.zeros(len(counts.pair))
         for step, weight in zip(self.problem.steps(self.theta), self.value.nodes, strict=True):
-            total += weight[counts.query] * counts.by_pair(
-                counts.impressions * np.exp(np.clip(step * linear, LOWEST, HIGHEST))
-            )
-        return total
+            total += weight[counts.query][counts.pair] * np.exp(np.clip(step * linear, LOWEST, HIGHEST))
+        return np.asarray(counts.impressions * total)
+
+    @cached_property
+    def exposure(self) -> Float64:
+        """Return the same for each pair, [pairs]."""
+        return self.problem.counts.by_pair(self.seen)
+
+
+def sandwich(value: Value, precision: Float64, inverse: Float64) -> Float64:
+    """Return the covariance H^-1 (sum of s s' + P) H^-1 of parameters, clustered by query.
+
+    P, the precision of the prior, stands for the bias of parameters that are not at their prior mean. Few queries do
+    not tell how much the parameters vary: H^-1 is added then.
+    """
+    queries = len(value.scores)
+    spread = value.scores.T @ value.scores * (queries / max(queries - 1, 1)) + precision
+    few = inverse if queries < 2 * len(precision) else 0.0
+    return np.asarray(inverse @ spread @ inverse + few)
 
 
 def gain(better: Fit, worse: Fit) -> tuple[float, float]:
@@ -191,6 +212,10 @@ def fit_form(
 ) -> Fit:
     """Fit one form.
 
+    Where nothing links the positions, the likelihood can have two optima: one with a curve that falls, and one with a
+    curve that rises while the prior by first-shown position falls all the more. A curve above 1 is a reason to look for
+    the first.
+
     Args:
         counts: Counts of the log.
         form: Parts of the model.
@@ -198,61 +223,24 @@ def fit_form(
         start: A fit to start from; parameters of the same name are taken from it.
         offset: Fixed log observation of each cell, for given propensities.
     """
-    made = design(counts, form, given)
-    problem = Problem(
-        counts,
-        made.observation,
-        made.prior,
-        made.precision,
-        made.centre,
-        steepness=form.steepness,
-        level=form.level,
-        proportional=form.proportional,
-        coupled=made.coupled,
-        base=made.base,
-        offset=offset,
-    )
-    theta = _start(problem, made.names, start)
-    if not form.trust:
-        theta, value, steps = _solve_again(problem, made.names, *solve(problem, theta))
-        return Fit(form, problem, given, theta, value, steps, made.names)
-    return _fit_trust(problem, form, given, theta, made.names)
-
-
-def _solve_again(
-    problem: Problem, names: tuple[str, ...], theta: Float64, value: Value, steps: int
-) -> tuple[Float64, Value, int]:
-    """Return the given optimum, or a better one that is found from a falling curve.
-
-    Where nothing links the positions, the likelihood can have two optima: one with a curve that falls, and one with a
-    curve that rises while the prior by first-shown position falls all the more. A curve above 1 is a reason to look for
-    the first.
-    """
-    usual, start = _usual_curve(problem.counts.positions), theta.copy()
-    if all(theta[number] <= 0 for number, name in enumerate(names) if name in usual):
-        return theta, value, steps
-    for number, name in enumerate(names):
-        if name in usual or name.startswith("first shown at position"):
-            start[number] = usual.get(name, problem.centre[number])
-    again = solve(problem, start)
-    return again if again[1].loss < value.loss else (theta, value, steps)
-
-
-def _usual_curve(positions: int) -> dict[str, float]:
-    """Return the log observation from which fits start, by name of the parameter."""
-    return {f"log o at position {k}": float(-0.5 * np.log(k)) for k in range(2, positions + 1)}
-
-
-def _start(problem: Problem, names: tuple[str, ...], start: Fit | None) -> Float64:
-    theta = problem.centre.copy()
-    positions = problem.counts.positions
+    problem = design(counts, form, given, offset)
     rate = problem.clicks.sum() / problem.impressions.sum()
-    known = dict(zip(start.names, start.theta, strict=True)) if start is not None else {}
-    usual = _usual_curve(positions)
-    usual["constant"] = float(log_odds(np.array([min(1.5 * rate, 0.9)]))[0])
-    for number, name in enumerate(names):
-        theta[number] = known.get(name, usual.get(name, theta[number]))
-    return theta
+    falling = {f"log o at position {k}": float(-0.5 * np.log(k)) for k in range(2, counts.positions + 1)}
+    known = falling | {"constant": float(log_odds(np.array([min(1.5 * rate, 0.9)]))[0])}
+    known |= {} if start is None else dict(zip(start.names, start.theta, strict=True))
+    named = list(zip(problem.names, problem.centre, strict=True))
+    theta = np.array([known.get(name, centre) for name, centre in named])
+    if form.trust:
+        return _fit_trust(problem, form, given, theta)
+    theta, value, steps = solve(problem, theta)
+    if any(theta[number] > 0 for number, name in enumerate(problem.names) if name in falling):
+        again = theta.copy()
+        for number, (name, centre) in enumerate(named):
+            if name in falling or name.startswith("first shown at position"):
+                again[number] = falling.get(name, centre)
+        other = solve(problem, again)
+        theta, value, steps = other if other[1].loss < value.loss else (theta, value, steps)
+    return Fit(form, problem, given, theta, value, steps)
 
 
 def moved_gain(fit: Fit, plain: Fit) -> tuple[float, float]:
@@ -276,19 +264,16 @@ def moved_gain(fit: Fit, plain: Fit) -> tuple[float, float]:
             values.append(np.bincount(counts.query, weights=each, minlength=counts.queries))
         return np.asarray(logsumexp(np.stack(values), axis=0, b=(weights / weights.sum())[:, None]))
 
-    without = max((value(size, 0.0) for size in SIZES), key=lambda each: float(each.sum()))
-    spreads = [share * fit.sigma for share in SHARES]
-    found = max((value(size, sigma) for size in SIZES for sigma in spreads), key=lambda each: float(each.sum()))
-    difference = found - without
+    def best(spreads: list[float]) -> Float64:
+        return max((value(size, sigma) for size in SIZES for sigma in spreads), key=lambda each: float(each.sum()))
+
+    difference = best([share * fit.sigma for share in SHARES]) - best([0.0])
     return float(difference.sum()), float(difference.std() * np.sqrt(len(difference)))
 
 
 def multiplied(fit: Fit, given: Covariates | None = None) -> Covariates:
     """Return covariates, those of the fit by default, with the curve of a fit: coupling and popularity multiply it."""
-    positions = fit.problem.counts.positions
-    curve = np.zeros(positions)
-    curve[1:] = fit.theta[: positions - 1]
-    return replace(fit.given if given is None else given, curve=curve)
+    return replace(fit.given if given is None else given, curve=fit.log_curve)
 
 
 def trust_gamma(position: Int64) -> Float64:
@@ -296,49 +281,37 @@ def trust_gamma(position: Int64) -> Float64:
     return np.asarray((1 - TRUST_SHAPE) / (position + 1 - TRUST_SHAPE))
 
 
-def _fit_trust(problem: Problem, form: Form, given: Covariates, theta: Float64, names: tuple[str, ...]) -> Fit:
+def _fit_trust(problem: Problem, form: Form, given: Covariates, theta: Float64) -> Fit:
     """Fit a form with trust of a known size: its clicks are split from the others by expectation maximisation.
 
     kappa is not estimated by this: the bound of the likelihood prefers no trust, since it ignores that the relevance of
-    a pair is uncertain. Documents shown at several positions identify kappa (`trust.estimate_trust`).
+    a pair is uncertain. Documents shown at several positions identify kappa (`checks.estimate_trust`).
     """
     counts, kappa = problem.counts, given.kappa
     gamma = trust_gamma(counts.position)
     theta, value, steps = solve(problem, theta, scores=False)
     for _ in range(ROUNDS):
-        relevant = np.exp(_relevance_log_mean(problem, theta, value))[counts.pair]
-        clicks = counts.clicks * kappa * gamma / (relevant + kappa * gamma)
+        linear, log_mean = problem.log_observation(theta), np.zeros(len(counts))  # E[log g | clicks] of each pair
+        nodes = zip(problem.steps(theta), problem.nodes(theta)[0], value.nodes, strict=True)
+        for step, shift, weight in nodes:
+            exposure = counts.by_pair(problem.impressions * np.exp(np.clip(step * linear, LOWEST, HIGHEST)))
+            shape, rate = problem.strengths(theta, problem.prior_mean(theta, shift=shift))
+            log_mean += weight[counts.query] * (digamma(problem.relevant_clicks + shape) - np.log(exposure + rate))
+        clicks = counts.clicks * kappa * gamma / (np.exp(log_mean)[counts.pair] + kappa * gamma)
         problem, before = replace(problem, trust=Trust(kappa, gamma, clicks)), theta
         theta, value, more = solve(problem, theta, scores=False)
         steps += more
         if np.abs(theta - before).max() < CLOSE:
             break
-    return Fit(form, problem, given, theta, problem.evaluate(theta, hessian=True, scores=True), steps, names)
-
-
-def _relevance_log_mean(problem: Problem, theta: Float64, value: Value) -> Float64:
-    """Return E[log g] of each pair given its clicks, [pairs]."""
-    counts = problem.counts
-    linear, total = problem.log_observation(theta), np.zeros(len(counts))
-    shifts = problem.nodes(theta)[0]
-    for step, shift, weight in zip(problem.steps(theta), shifts, value.nodes, strict=True):
-        exposure = counts.by_pair(problem.impressions * np.exp(np.clip(step * linear, LOWEST, HIGHEST)))
-        shape, rate = problem.strengths(theta, problem.prior_mean(theta, shift=shift))
-        total += weight[counts.query] * (digamma(problem.relevant_clicks + shape) - np.log(exposure + rate))
-    return total
+    return Fit(form, problem, given, theta, problem.evaluate(theta, hessian=True, scores=True), steps)
 
 
 @final
 @dataclass(frozen=True)
 class Part:
-    """A part that was tried.
+    """A part that was tried: its gain of the held-out log-likelihood, and the standard error of that over queries.
 
-    Attributes:
-        name: Name of the part in `Form`.
-        gain: Improvement of the held-out log-likelihood.
-        error: Standard error of the gain, over queries.
-        used: Whether the part is in the model.
-        blocked: Whether the part is better but not used: an engine that reacts to clicks would leave the same trace.
+    `blocked` parts are better but not used: an engine that reacts to clicks would leave the same trace.
     """
 
     name: str
@@ -361,17 +334,22 @@ class Chosen:
     """
 
     fit: Fit
-    parts: tuple[Part, ...]
-    tried: dict[str, Fit]
-    scaler: Scaler | None = field(default=None)
+    parts: tuple[Part, ...] = ()
+    tried: dict[str, Fit] = field(default_factory=dict)
+    scaler: Scaler | None = None
 
-    def with_part(self, name: str, found: Fit, plain: Fit, *, use: bool) -> Chosen:
-        """Return the choice after one more part was tried against a fit without it."""
-        better, error = gain(found, plain)
-        clear = better > (SURE + 1) * error and better > 0
-        part = Part(name, better, error, used=use and clear, blocked=clear and not use)
-        tried = {**self.tried, name: found}
-        return Chosen(found if part.used else self.fit, (*self.parts, part), tried, self.scaler)
+    def with_part(
+        self, name: str, found: Fit, plain: Fit | None = None, *, sure: float = SURE + 1, use: bool = True
+    ) -> Chosen:
+        """Return the choice after one more part was tried against a fit without it, by default the one so far."""
+        better, error = gain(found, plain or self.fit)
+        clear = better > sure * error and better > 0
+        return self.after(Part(name, better, error, used=use and clear, blocked=clear and not use), found)
+
+    def after(self, part: Part, found: Fit) -> Chosen:
+        """Return the choice after a part was tried."""
+        fit = found if part.used else self.fit
+        return replace(self, fit=fit, parts=(*self.parts, part), tried={**self.tried, part.name: found})
 
 
 def choose(
@@ -388,7 +366,7 @@ def choose(
 
     Args:
         counts: Counts of the log.
-        try_parts: Parts beyond the prior and the steepness to try: context, coupling, popularity.
+        try_parts: Parts beyond the prior and the steepness to try: context, coupling.
         imputation: Imputed relevance of each pair, [pairs].
         offset: Fixed log observation of each cell, for given propensities.
         feedback: Whether the engine reacts to clicks. If it does, or may, coupling is tested but not used: positions
@@ -404,25 +382,28 @@ def choose(
         )
     tell = progress or (lambda _: None)
     with one_thread():
-        small, cells = _sampled(counts, seed)
-        known = None if imputation is None else imputation[np.searchsorted(counts.rows, small.rows)]
-        given = None if offset is None else offset[cells]
-        search = _Search(small, known, given, feedback=feedback, seed=seed)
-        tell("prior")
-        search.prior()
-        for name in ("queries", "features", *try_parts):
+        drawn = sampled_queries(counts, seed)
+        small, cells = counts.take(drawn)
+        known = None if imputation is None else imputation[drawn[counts.query]]
+        search = _Search(small, known, None if offset is None else offset[cells], feedback=feedback, seed=seed)
+        for name in ("prior", "queries", "features", *try_parts):
             tell(name)
             search.attempt(name)
-        if len(small) == len(counts):
-            return Chosen(search.best, tuple(search.parts), search.tried, search.scaler)
+        if drawn.all():
+            return search.chosen
         tell("all queries")
         whole = _Search(counts, imputation, offset, feedback=feedback, seed=seed)
-        whole.scaler = search.scaler
-        return Chosen(whole.repeat(search.best), tuple(search.parts), search.tried, whole.scaler)
+        return replace(search.chosen, fit=whole.repeat(search.chosen))
+
+
+def sampled_queries(counts: LogCounts, seed: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return a random sample of the queries with about `SAMPLE` cells; all queries of a small log, [queries]."""
+    drawn = np.random.default_rng([seed, 42]).random(counts.queries) < SAMPLE / len(counts.pair)
+    return drawn if np.count_nonzero(drawn) > 1 else np.ones(counts.queries, dtype=np.bool_)
 
 
 class _Search:
-    """Forward selection of parts; keeps the best fit so far."""
+    """Forward selection of parts; `chosen` is the best fit so far."""
 
     def __init__(
         self,
@@ -433,127 +414,117 @@ class _Search:
         feedback: Verdict = "absent",
         seed: int = 0,
     ) -> None:
-        self.counts, self.offset, self.seed = counts, offset, seed
-        self.reacts, self.calm = feedback == "present", feedback == "absent"
-        self.parts: list[Part] = []
-        self.tried: dict[str, Fit] = {}
-        self.scaler: Scaler | None = None
-        odds = np.zeros(0) if imputation is None else log_odds(imputation)
-        self.given = Covariates(imputation=odds)
-        self.form = Form(imputation=imputation is not None, curve=offset is None)
-        self.best: Fit = self.fit(self.form)
-        self._turn("proportional")
-        if self.form.curve and counts.positions > 2:
-            self._turn("rough", sure=SURE)
+        self.counts, self.offset, self.seed, self.feedback = counts, offset, seed, feedback
+        self.given = Covariates(imputation=np.zeros(0) if imputation is None else log_odds(imputation))
+        self.chosen = Chosen(self.fit(Form(imputation=imputation is not None, curve=offset is None)))
 
     def fit(self, form: Form, start: Fit | None = None) -> Fit:
         return fit_form(self.counts, form, self.given, start=start, offset=self.offset)
 
-    def prior(self) -> None:
-        """Choose between a prior by the first-shown position and a constant one."""
-        if self.counts.positions < 2:
-            self.best = self.fit(self.form.with_part("first", False))
-        constant = self.fit(self.best.form.with_part("first", False), self.best)
-        better, error = gain(self.best, constant)
-        keep = better > -SURE * error
-        self.parts.append(Part("first", better, error, used=keep))
-        if not keep:
-            self.best = constant
+    def attempt(self, name: str) -> None:
+        """Add a part if it improves the held-out log-likelihood."""
+        counts, best = self.counts, self.chosen.fit
+        lacking = {
+            "features": not counts.features.shape[1],
+            # without features in the prior, the observation would explain the relevance that they predict
+            "coupling": not best.form.features,
+            "context": len(counts.contexts) < 2,
+            "queries": counts.queries < 2 or not best.form.curve,
+        }
+        if name == "prior":
+            self._prior()
+        elif lacking[name] or counts.positions < 2:
+            return
+        elif name == "queries":
+            self._queries()
+        elif name == "features":
+            self._features()
+        elif name == "context":
+            self.chosen = self.chosen.with_part(name, self.fit(best.form.with_part(name), best), sure=SURE)
+        else:  # coupling multiplies the curve of the fit before
+            found = best
+            for _ in range(2):
+                self.given = multiplied(found, self.given)
+                found = self.fit(best.form.with_part(name), found)
+            self.chosen = self.chosen.with_part(name, found, use=self.feedback == "absent")
 
-    def features(self) -> None:
-        """Try features in the prior: one by one, and by trees."""
-        self._standardise(self.best)
-        fits = [self.fit(self.best.form.with_part("features", "linear"), self.best)]
-        trees = self._trees(fits[0])
-        if trees is not None:
-            self.given = replace(self.given, trees=trees)
-            fits.append(self.fit(self.best.form.with_part("features", "trees"), fits[0]))
-        found = max(fits, key=lambda each: float(each.held_out.sum()))
-        self._keep(f"features ({found.form.features})", found)
+    def repeat(self, before: Chosen) -> Fit:
+        """Fit the form of another search to this log."""
+        form, own = before.fit.form, self.chosen.fit
+        if self.counts.features.shape[1]:
+            self._standardise(own, before.scaler)
+        if form.features == "trees":
+            trees = self._trees(self.fit(replace(form, features="linear"), before.fit))
+            form = form if trees is not None else replace(form, features="linear")
+            self.given = replace(self.given, trees=np.zeros(0) if trees is None else trees)
+        if form.coupling:
+            self.given = multiplied(before.fit, self.given)
+        return self.fit(form, before.fit)
+
+    def _prior(self) -> None:
+        """Choose the unit of the prior strength, the roughness of the curve, and what the prior depends on.
+
+        The first-shown position stays in the prior unless held-out clicks speak against it.
+        """
         self._turn("proportional")
+        positions = self.counts.positions
+        if self.chosen.fit.form.curve and positions > 2:
+            self._turn("rough", sure=SURE)
+        best = self.chosen.fit
+        constant = self.fit(best.form.with_part("first", False), best)
+        better, error = gain(best, constant)
+        part = Part("first", better, error, used=positions > 1 and better > -SURE * error)
+        self.chosen = self.chosen.after(part, best)
+        if not part.used:
+            self.chosen = replace(self.chosen, fit=constant)
+        elif positions > 2:
+            self._turn("bent", sure=SURE)
 
-    def queries(self) -> None:
+    def _queries(self) -> None:
         """Try whether queries differ: in the level of relevance, or in how fast observation falls.
 
         The marginal likelihood cannot tell steeper observation from relevance that falls faster, so documents shown at
         several positions decide (`moved_gain`). If the engine reacts to clicks, they cannot, and steepness must be far
         more likely than level.
         """
-        plain = self.best
+        plain, reacts = self.chosen.fit, self.feedback == "present"
         level = self.fit(plain.form.with_part("level"), plain)
-        self._keep("level", level)
+        self.chosen = self.chosen.with_part("level", level, sure=SURE)
         found = self.fit(plain.form.with_part("steepness"), plain)
         better, error = gain(found, plain)
-        moved, moved_error = gain(found, level) if self.reacts else moved_gain(found, plain)
-        sure = SURE + 1 if self.reacts else SURE
-        used = better > SURE * error and better > 0 and moved > max(sure * moved_error, LEAST_MOVED)
-        self.tried["steepness"] = found
-        self.parts.append(Part("steepness", moved, moved_error, used=used))
-        if used:
-            self.best = found
+        moved, moved_error = gain(found, level) if reacts else moved_gain(found, plain)
+        clear = moved > max((SURE + 1 if reacts else SURE) * moved_error, LEAST_MOVED)
+        used = better > SURE * error and better > 0 and clear
+        self.chosen = self.chosen.after(Part("steepness", moved, moved_error, used=used), found)
 
-    def attempt(self, name: str) -> None:
-        """Add a part if it improves the held-out log-likelihood."""
-        counts = self.counts
-        lacking = {
-            "features": not counts.features.shape[1],
-            # without features in the prior, the observation would explain the relevance that they predict
-            "coupling": not self.best.form.features,
-            "popularity": counts.popularity is None,
-            "context": len(counts.contexts) < 2,
-            "browsing": counts.last_click is None,
-            "queries": counts.queries < 2 or not self.best.form.curve,
-        }
-        if lacking.get(name, False) or counts.positions < 2:
-            return
-        if name == "features":
-            self.features()
-            return
-        if name == "queries":
-            self.queries()
-            return
-        self.given = multiplied(self.best, self.given)
-        found = self.fit(self.best.form.with_part(name), self.best)
-        if name == "coupling":  # it multiplies the curve of the fit before
-            self.given = multiplied(found, self.given)
-            found = self.fit(found.form, found)
-        self._keep(name, found, sure=SURE if name == "context" else SURE + 1, use=name == "context" or self.calm)
-
-    def repeat(self, before: Fit) -> Fit:
-        """Fit the form of another search to this log."""
-        if self.counts.features.shape[1]:
-            self._standardise(self.best)
-        form = before.form
-        if form.features == "trees":
-            trees = self._trees(self.fit(replace(form, features="linear"), before))
-            form = form if trees is not None else replace(form, features="linear")
-            self.given = replace(self.given, trees=np.zeros(0) if trees is None else trees)
-        if form.coupling or form.popularity:
-            self.given = multiplied(before, self.given)
-        return self.fit(form, before)
+    def _features(self) -> None:
+        """Try features in the prior: one by one, and by trees."""
+        best = self.chosen.fit
+        self._standardise(best)
+        fits = [self.fit(best.form.with_part("features", "linear"), best)]
+        trees = self._trees(fits[0])
+        if trees is not None:
+            self.given = replace(self.given, trees=trees)
+            fits.append(self.fit(best.form.with_part("features", "trees"), fits[0]))
+        found = max(fits, key=lambda each: float(each.held_out.sum()))
+        self.chosen = self.chosen.with_part(f"features ({found.form.features})", found, sure=SURE)
+        self._turn("proportional")
 
     def _turn(self, name: str, sure: float = 0.0) -> None:
         """Change a part to its opposite if held-out clicks prefer that, by so many standard errors."""
-        found = self.fit(self.best.form.with_part(name, not getattr(self.best.form, name)), self.best)
-        better, error = gain(found, self.best)
+        best = self.chosen.fit
+        found = self.fit(best.form.with_part(name, not getattr(best.form, name)), best)
+        better, error = gain(found, best)
         if better > max(sure * error, 0.0):
-            self.best = found
+            self.chosen = replace(self.chosen, fit=found)
 
-    def _keep(self, name: str, found: Fit, *, sure: float = SURE, use: bool = True) -> None:
-        better, error = gain(found, self.best)
-        clear = better > sure * error and better > 0
-        self.tried[name] = found
-        self.parts.append(Part(name, better, error, used=clear and use, blocked=clear and not use))
-        if clear and use:
-            self.best = found
-
-    def _standardise(self, fit: Fit) -> None:
+    def _standardise(self, fit: Fit, scaler: Scaler | None = None) -> None:
         """Set the standardised features, those that matter most if there are many, and their means by query."""
         counts = self.counts
-        if self.scaler is None:
-            residual = counts.by_pair(counts.clicks) - fit.exposure * fit.problem.prior_mean(fit.theta)
-            self.scaler = Scaler.of(counts.features, residual)
-        own = self.scaler(counts.features)
+        residual = counts.by_pair(counts.clicks) - fit.exposure * fit.prior_mean
+        scaler = scaler or Scaler.of(counts.features, residual)
+        own = scaler(counts.features)
+        self.chosen = replace(self.chosen, scaler=scaler)
         self.given = replace(self.given, own=own, features=with_query_means(own, counts.query))
 
     def _trees(self, fit: Fit) -> Float64 | None:
@@ -561,15 +532,14 @@ class _Search:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         counts, exposure = self.counts, fit.exposure
-        clicks = counts.by_pair(counts.clicks)
-        rate = fit.problem.strengths(fit.theta, fit.problem.prior_mean(fit.theta))[1]
+        clicks, rate = counts.by_pair(counts.clicks), fit.strengths[1]
         fold = np.random.default_rng([self.seed, 41]).integers(0, FOLDS, counts.queries)[counts.query]
         if len(np.unique(fold)) < FOLDS or np.count_nonzero(clicks) < 10 * FOLDS:
             return None
-        x = finite(counts.features)
-        x = _binned(np.concatenate([with_query_means(x, counts.query), counts.first[:, None]], axis=1))
+        x = with_query_means(finite(counts.features), counts.query)
+        x = _binned(np.concatenate([x, counts.first[:, None]], axis=1))
         weight = exposure * rate / (exposure + rate)
-        target = clicks / np.maximum(exposure, 1e-9)
+        target = np.minimum(clicks / np.maximum(exposure, 1e-9), 3.0)
         made = np.zeros(len(counts))
         for number in range(FOLDS):
             own = fold == number
@@ -577,8 +547,7 @@ class _Search:
                 loss="poisson", max_iter=150, learning_rate=0.06, max_leaf_nodes=15, min_samples_leaf=30,
                 l2_regularization=1.0, random_state=self.seed,
             )  # fmt: skip
-            trees.fit(x[~own], np.minimum(target, 3.0)[~own], sample_weight=weight[~own])
-            made[own] = trees.predict(x[own])
+            made[own] = trees.fit(x[~own], target[~own], sample_weight=weight[~own]).predict(x[own])
         return log_odds(made)
 
 
@@ -587,45 +556,3 @@ def _binned(x: Float64) -> Float64:
     edges = np.quantile(x, np.linspace(0, 1, BINS + 1)[1:-1], axis=0)
     columns = [np.searchsorted(np.unique(edges[:, n]), x[:, n]) for n in range(x.shape[1])]
     return np.stack(columns, axis=1).astype(np.float64)
-
-
-def _sampled(counts: LogCounts, seed: int) -> tuple[LogCounts, Int64]:
-    """Return the counts of a random sample of queries with about `SAMPLE` cells, and which cells these are."""
-    cells = len(counts.pair)
-    if cells <= SAMPLE:
-        return counts, np.arange(cells)
-    drawn = np.random.default_rng([seed, 42]).random(counts.queries) < SAMPLE / cells
-    if np.count_nonzero(drawn) < 2:
-        return counts, np.arange(cells)
-    return take_queries(counts, drawn)
-
-
-def take_queries(counts: LogCounts, queries: object) -> tuple[LogCounts, Int64]:
-    """Return the counts of these queries, [queries] of truth values, and which cells these are."""
-    pairs = np.asarray(queries)[counts.query]
-    cells = np.flatnonzero(pairs[counts.pair])
-
-    def cut(values: object) -> object:
-        return None if values is None else np.asarray(values)[cells]
-
-    own = {name: cut(getattr(counts, name)) for name in ("last_click", "popularity", "seen", "randomised")}
-    numbers = np.cumsum(pairs) - 1
-    kept = np.unique(counts.query[pairs], return_inverse=True)[1].astype(np.int64)
-    return (
-        LogCounts(
-            rows=counts.rows[pairs],
-            query=kept,
-            first=counts.first[pairs],
-            average=counts.average[pairs],
-            features=counts.features[pairs],
-            placed=None if counts.placed is None else counts.placed[pairs],
-            pair=numbers[counts.pair[cells]],
-            position=counts.position[cells],
-            impressions=counts.impressions[cells],
-            clicks=counts.clicks[cells],
-            context=counts.context[cells],
-            contexts=counts.contexts,
-            **own,  # type: ignore[arg-type]
-        ),
-        cells,
-    )

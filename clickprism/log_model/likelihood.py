@@ -61,23 +61,14 @@ class Trust:
 
 
 class Value(NamedTuple):
-    """What `Problem.evaluate` returns: the penalised negative log-likelihood and its derivatives.
-
-    Attributes:
-        loss: Penalised negative log-likelihood.
-        gradient: [parameters].
-        hessian: [parameters, parameters]; empty unless asked for.
-        by_query: Log-likelihood of each query, [queries].
-        scores: Gradient of the log-likelihood of each query, [queries, parameters]; empty unless asked for.
-        nodes: Posterior weight of each steepness for each query, [nodes, queries].
-    """
+    """The penalised negative log-likelihood and its derivatives; what was not asked for is empty."""
 
     loss: float
-    gradient: Float64
-    hessian: Float64
-    by_query: Float64
-    scores: Float64
-    nodes: Float64
+    gradient: Float64  # [parameters]
+    hessian: Float64  # [parameters, parameters]
+    by_query: Float64  # log-likelihood, [queries]
+    scores: Float64  # gradient of it, [queries, parameters]
+    nodes: Float64  # posterior weight of each node, [nodes, queries]
 
 
 @final
@@ -100,6 +91,7 @@ class Problem:
         base: u, the log curve that they multiply, [cells].
         offset: Fixed part of log o, [cells]: given propensities.
         trust: Clicks that trust adds, or None.
+        names: What the parameters are, [parameters].
     """
 
     counts: LogCounts
@@ -114,6 +106,7 @@ class Problem:
     base: Float64 | None = None
     offset: Float64 | None = None
     trust: Trust | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -124,6 +117,11 @@ class Problem:
     def own(self) -> int:
         """Return the number of parameters of the observation, beta and w."""
         return int(self.design.shape[1]) + (0 if self.coupled is None else self.coupled.shape[1])
+
+    @property
+    def start(self) -> int:
+        """Return the first parameter of the prior mean."""
+        return self.size - int(self.prior.shape[1])
 
     @cached_property
     def scale(self) -> Float64:
@@ -154,8 +152,7 @@ class Problem:
     @cached_property
     def _starts(self) -> Int64:
         """Return where the entries of X of each pair start, and their number, [pairs + 1]."""
-        cells = np.searchsorted(self.counts.pair, np.arange(len(self.counts) + 1))
-        return np.asarray(self.design.indptr[cells], dtype=np.int64)
+        return np.asarray(self.design.indptr[self.counts.starts], dtype=np.int64)
 
     @cached_property
     def _cell_of(self) -> Int64:
@@ -163,7 +160,7 @@ class Problem:
         return np.repeat(np.arange(len(self.counts.pair)), np.diff(self.design.indptr))
 
     @cached_property
-    def _queries(self) -> csr_array:
+    def query_sums(self) -> csr_array:
         """Return the matrix that adds up pairs by query, [queries, pairs]."""
         counts = self.counts
         starts = np.searchsorted(counts.query, np.arange(counts.queries + 1))
@@ -206,10 +203,9 @@ class Problem:
         base = np.zeros(0) if self.base is None else self.counts.by_pair(self.base * values)
         return csr_array((entries, self.design.indices, self._starts), shape=shape), base
 
-    def prior_mean(self, theta: Float64, prior: Float64 | None = None, *, shift: float = 0.0) -> Float64:
+    def prior_mean(self, theta: Float64, *, shift: float = 0.0) -> Float64:
         """Return m of each pair, [pairs]; `shift` is sigma z of a node, if queries differ in their level."""
-        columns = self.prior if prior is None else prior
-        odds = columns @ theta[self.size - columns.shape[1] :] + (shift if self.level else 0.0)
+        odds = self.prior @ theta[self.start :] + (shift if self.level else 0.0)
         return np.asarray(np.clip(expit(odds), EDGE, 1 - EDGE))
 
     def strengths(self, theta: Float64, mean: Float64) -> tuple[Float64, Float64]:
@@ -225,7 +221,7 @@ class Problem:
         linear = self.log_observation(theta)
         shifts, weights = self.nodes(theta)
         nodes = [self._node(theta, linear, step, shift) for step, shift in zip(self.steps(theta), shifts, strict=True)]
-        values = np.stack([self._queries @ node.value for node in nodes]) + weights[:, None]
+        values = np.stack([self.query_sums @ node.value for node in nodes]) + weights[:, None]
         top = values.max(axis=0)
         posterior = np.exp(values - top)
         norm = posterior.sum(axis=0)
@@ -239,7 +235,7 @@ class Problem:
         mixed = hessian and len(nodes) > 1
         mean_scores = np.zeros((counts.queries, size)) if scores or mixed else np.zeros((0, 0))
         pull_prior, curve_prior = np.zeros(len(counts)), np.zeros(len(counts))
-        start = size - self.prior.shape[1]
+        start = self.start
         for number, node in enumerate(nodes):
             weight = posterior[number][counts.query]
             weighted = weight[counts.pair] * node.pull
@@ -297,7 +293,7 @@ class Problem:
 
     def _scores(self, node: _Node) -> Float64:
         """Return the gradient of the log-likelihood of each query at one node, [queries, parameters]."""
-        start, columns = self.size - self.prior.shape[1], self.design.shape[1]
+        start, columns = self.start, self.design.shape[1]
         result = np.zeros((self.counts.queries, self.size))
         pull = node.step * node.pull
         key = self.counts.query[self.counts.pair[self._cell_of]] * columns + self.design.indices
@@ -306,13 +302,13 @@ class Problem:
         result[:, :columns] = sums.reshape(self.counts.queries, columns)
         if self.coupled is not None and self.base is not None:
             base = self.counts.by_pair(self.base * pull)
-            result[:, columns : self.own] = self._queries @ (self.coupled * base[:, None])
-        result[:, self.own] = self._queries @ (node.by_shape + node.by_rate)
+            result[:, columns : self.own] = self.query_sums @ (self.coupled * base[:, None])
+        result[:, self.own] = self.query_sums @ (node.by_shape + node.by_rate)
         if self.steepness:
-            result[:, self.own + 1] = node.shift * (self._queries @ self.counts.by_pair(node.pull * node.logs))
+            result[:, self.own + 1] = node.shift * (self.query_sums @ self.counts.by_pair(node.pull * node.logs))
         elif self.level:
-            result[:, self.own + 1] = node.shift * (self._queries @ node.to_prior)
-        result[:, start:] = self._queries @ (self.prior * node.to_prior[:, None])
+            result[:, self.own + 1] = node.shift * (self.query_sums @ node.to_prior)
+        result[:, start:] = self.query_sums @ (self.prior * node.to_prior[:, None])
         return result
 
     def _gram(
@@ -347,7 +343,7 @@ class Problem:
 
     def _curvature(self, matrix: Float64, node: _Node, weight: Float64, weighted: Float64) -> Float64:
         """Subtract the second derivatives at one node from `matrix`; return those by the prior's logit, [pairs]."""
-        counts, own, start = self.counts, self.own, self.size - self.prior.shape[1]
+        counts, own, start = self.counts, self.own, self.start
         shared = weight / (node.total + node.rate)
         flow = weight[counts.pair] * node.flow
         slope = node.shift * node.logs if self.steepness else None

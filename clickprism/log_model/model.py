@@ -12,17 +12,18 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast, final
 
+import msgspec
 import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
 from clickprism._util.manifest import Manifest
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, to_builtin
 from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError, TrainingError, UnsupportedError
 from clickprism.log_model.checks import (
@@ -57,12 +58,13 @@ from clickprism.log_model.results import (
     Relevance,
     Size,
     Test,
+    Verdict,
 )
 from clickprism.log_model.shape import refine
 from clickprism.log_model.terms import Covariates, Form, with_query_means
 from clickprism.types import Clicks, Float64, Int64, Text
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MANIFEST: Final = Manifest(
     "log_model.json", re.compile(r"arrays-[0-9a-f]{16}\.npz"), "a manifest of the model of a log"
 )
@@ -72,6 +74,18 @@ MATERIAL_ERROR: Final = 0.005  # mean relative error of the curve that is report
 REFITS: Final = 2  # of the model with popularity
 SURE_TRUST: Final = 0.25  # least share of the clicks at position 1 for which the model includes trust
 NO_VIEW: Final = 1e-9  # views of a cell without any
+PARTS: Final = {
+    "curve": "position curve",
+    "rough": "curve that rises and falls",
+    "first": "ranking of the engine",
+    "imputation": "imputation",
+    "steepness": "queries differ in steepness",
+    "level": "queries differ in level",
+    "context": "context",
+    "coupling": "document-dependent observation",
+    "popularity": "popularity",
+    "trust": "trust",
+}
 COLD: Final = 5.0  # shown pairs that the mean of the log counts as, beside those of the query
 
 
@@ -158,6 +172,13 @@ class LogModel:
     query_ids: Text
     document_ids: Text
 
+    def __post_init__(self) -> None:
+        rows, documents = self.relevance.rows, len(self.unshown)
+        inside = not len(rows) or (rows.min() >= 0 and rows.max() < documents == len(self.query_of))
+        inside = inside and int(self.query_of.max(initial=-1)) < len(self.query_curves)
+        if not inside or not len(self.curve) == len(self.covariance) == self.query_curves.shape[1]:
+            raise DataError("the arrays of the model do not fit together")
+
     def __repr__(self) -> str:
         values = " ".join(f"{value:.2f}" for value in self.curve.values[:10])
         return f"LogModel({self.size.pairs:,} pairs, {self.size.clicks:,} clicks, observation {values})"
@@ -204,21 +225,16 @@ class LogModel:
                 f"the log has positions down to {logged.clicks.max_position:,}; curves are estimated for {DEEPEST}",
                 remedy=f"Use only the top of the lists: --depth {DEEPEST} or less",
             )
-
         with one_thread():
-            return _Fitting(
-                logged,
-                settings,
-                context=context,
-                imputation=imputation,
-                propensities=propensities,
-                tell=progress or (lambda _: None),
-            ).run()
+            tell = progress or (lambda _: None)
+            return _Fitting(logged, settings, tell, context, imputation, propensities).run()
 
     def draws(self, number: int, seed: int = 0) -> Float64:
         """Return draws of the curve from its sampling distribution, [number, positions]."""
         rng = np.random.default_rng([seed, 9])
-        logs = np.log(self.curve.values) + rng.standard_normal((number, len(self.curve))) @ _root(self.covariance).T
+        roots, vectors = np.linalg.eigh(self.covariance)
+        root = vectors * np.sqrt(np.maximum(roots, 0.0))
+        logs = np.log(self.curve.values) + rng.standard_normal((number, len(self.curve))) @ root.T
         return np.asarray(np.exp(np.clip(logs, LOWEST, HIGHEST)))
 
     def cold(self, documents: Int64 | None = None) -> Float64:
@@ -250,16 +266,14 @@ class LogModel:
         logged = cut(logged, min(DEEPEST_BROWSING, len(self.curve)))
         with one_thread():
             counts = count(logged, by_last_click=True)
-            given = Covariates()
-            plain = fit_form(counts, Form(), given)
-            found = fit_form(counts, Form(browsing=True), given, start=plain)
-        better, error = gain(found, plain)
+            plain = fit_form(counts, Form(), Covariates())
+            better, error = gain(fit_form(counts, Form(browsing=True), Covariates(), start=plain), plain)
         sessions = max(logged.clicks.sessions, 1)
         reach = float(norm.isf((1 - self.settings.confidence) / 2)) * error
         p_value = float(norm.sf(better / error)) if error > 0 else 1.0
-        verdict = "present" if p_value < 0.01 and better / sessions > MATERIAL_BROWSING else "absent"
+        verdict: Verdict = "present" if p_value < 0.01 and better / sessions > MATERIAL_BROWSING else "absent"
         ends = [(better + sign * reach) / sessions for sign in (-1, 1)]
-        return Test("browsing", verdict, better / sessions, ends[0], ends[1], unit, p_value, better, error)  # type: ignore[arg-type]
+        return Test("browsing", verdict, better / sessions, ends[0], ends[1], unit, p_value, better, error)
 
     def tables(self) -> list[Table]:
         """Return the curve beside the model-free ones, and what the model contains."""
@@ -272,12 +286,14 @@ class LogModel:
             rows.append([str(number + 1), f"{value:.3f}", ends, *rest, self.linkage.identified[number]])
         intervals = "" if given else f"; {self.curve.confidence:.0%} intervals"
         caption = f"Observation by position, relative to position 1{intervals}"
+        parts = [text for name, text in PARTS.items() if getattr(self.form, name)]
+        parts += [f"features ({self.form.features})"] if self.form.features else []
         facts = [
             ["sessions", f"{self.size.sessions:,}"],
             ["query-document pairs", f"{self.size.pairs:,}, {self.linkage.moved:,} of them shown at several positions"],
             ["clicks", f"{self.size.clicks:,}"],
             ["prior strength", f"{self.strength:.3g} impressions at position 1"],
-            ["parts of the model", ", ".join(_parts(self.form))],
+            ["parts of the model", ", ".join(parts)],
             ["model fits", "yes" if self.fit_quality.fits else f"no: {self.fit_quality.largest_factor}"],
             ["engine reacts to clicks", {"present": "yes", "absent": "no"}.get(self.feedback.verdict, "inconclusive")],
         ]
@@ -288,165 +304,53 @@ class LogModel:
 
     def save(self, folder: Path | str) -> None:
         """Write the model to a folder; an existing one is replaced in one step."""
-        scalars, arrays = _packed(self)
-        content = io.BytesIO()
+        arrays: dict[str, Any] = {}
+
+        def plain(value: Any) -> Any:
+            if not isinstance(value, np.ndarray):
+                return to_builtin(value)
+            arrays[f"array_{len(arrays)}"] = value
+            return f"array_{len(arrays) - 1}"
+
+        about, content = msgspec.to_builtins(self, enc_hook=plain), io.BytesIO()
         np.savez(content, allow_pickle=False, **arrays)
-        MANIFEST.save(Path(folder), {"format": FORMAT, **scalars}, {"arrays.npz": content.getvalue()})
+        MANIFEST.save(Path(folder), {"format": FORMAT, "model": about}, {"arrays.npz": content.getvalue()})
 
     @classmethod
     def load(cls, folder: Path | str) -> LogModel:
         """Read a model that `save` wrote; every file is checked against its hash, and no code from them is run."""
-        return MANIFEST.load(Path(folder), FORMAT, _unpacked)
 
+        def make(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> LogModel:
+            path, content = contents["arrays"]
+            # uncompressed, so that the arrays are no larger than the file
+            with zipfile.ZipFile(io.BytesIO(content)) as packed:
+                if any(entry.compress_type != zipfile.ZIP_STORED for entry in packed.infolist()):
+                    raise DataError("is compressed, which no model is", file=path, remedy="Save the model again")
+            with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
+                arrays = dict(loaded)
+            try:
+                return msgspec.convert(about["model"], cls, dec_hook=lambda _, name: arrays[name], strict=False)
+            except (msgspec.ValidationError, DataError) as error:
+                raise DataError(f"holds no model ({error})", file=path, remedy="Fit the model again") from None
 
-def _root(covariance: Float64) -> Float64:
-    roots, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(roots, 0.0)))
-
-
-def _parts(form: Form) -> list[str]:
-    named = {
-        "curve": "position curve",
-        "rough": "curve that rises and falls",
-        "first": "ranking of the engine",
-        "imputation": "imputation",
-        "steepness": "queries differ in steepness",
-        "level": "queries differ in level",
-        "context": "context",
-        "coupling": "document-dependent observation",
-        "popularity": "popularity",
-        "trust": "trust",
-    }
-    parts = [text for name, text in named.items() if getattr(form, name)]
-    return [*parts, *([f"features ({form.features})"] if form.features else [])]
-
-
-def _packed(model: LogModel) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the scalars and the arrays of a model."""
-    scalars: dict[str, Any] = {name: asdict(getattr(model, name)) for name in ("settings", "size", "form", "feedback")}
-    scalars |= {name: getattr(model, name) for name in ("strength", "steepness", "gradient", "steps", "unsupported")}
-    scalars["tests"] = {name: asdict(test) for name, test in model.tests.items()}
-    scalars["parameters"] = model.parameters.plain()
-    arrays: dict[str, Any] = {
-        name: getattr(model, name)
-        for name in ("covariance", "unshown", "query_curves", "query_of", "query_ids", "document_ids")
-    }
-    nested: dict[str, Any] = {"curve": model.curve, "linkage": model.linkage, "fit_quality": model.fit_quality}
-    nested |= {f"context:{name}": each for name, each in model.contexts.items()}
-    nested |= {f"reference:{name}": each.curve for name, each in model.references.items()}
-    nested["relevance"] = model.relevance
-    scalars["agreements"] = {
-        name: {"p_value": each.p_value, "agrees": each.agrees, "largest": each.largest, "ratio": each.ratio}
-        for name, each in model.references.items()
-    }
-    scalars["nested"] = {}
-    for name, value in nested.items():
-        plain = {}
-        for key, each in vars(value).items():
-            if isinstance(each, np.ndarray):
-                arrays[f"{name}/{key}"] = each
-            else:
-                plain[key] = each
-        scalars["nested"][name] = plain
-    return _finite(scalars), arrays
-
-
-def _finite(value: Any) -> Any:
-    """Return plain values that JSON can hold: nan becomes None, tuples become lists."""
-    if isinstance(value, Mapping):
-        return {str(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else None
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _number(value: Any) -> Any:
-    return float("nan") if value is None else value
-
-
-def _unpacked(about: dict[str, Any], contents: dict[str, tuple[Path, bytes]]) -> LogModel:
-    """Return the model of a manifest and its arrays; wrong shapes are refused by the classes themselves."""
-    path, content = contents["arrays"]
-    with zipfile.ZipFile(io.BytesIO(content)) as packed:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in packed.infolist()):
-            raise DataError("is compressed, which no model is", file=path, remedy="Save the model again")
-    with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
-        arrays = dict(loaded)
-
-    def nested(name: str, cls: type[Any]) -> Any:
-        own = {key.partition("/")[2]: value for key, value in arrays.items() if key.startswith(f"{name}/")}
-        plain = {
-            key: tuple(tuple(e) if isinstance(e, list) else e for e in each) if isinstance(each, list) else each
-            for key, each in about["nested"][name].items()
-        }
-        return cls(**plain, **own)
-
-    curves = {name: nested(name, Curve) for name in about["nested"] if name.startswith(("context:", "reference:"))}
-    references = {
-        name.partition(":")[2]: Agreement(
-            curve, **{key: _number(each) for key, each in about["agreements"][name.partition(":")[2]].items()}
-        )
-        for name, curve in curves.items()
-        if name.startswith("reference:")
-    }
-    size = dict(about["size"])
-    model = LogModel(
-        settings=LogModelSettings(**about["settings"]),
-        size=Size(**(size | {"contexts": tuple(size["contexts"])})),
-        form=Form(**about["form"]),
-        curve=nested("curve", Curve),
-        covariance=arrays["covariance"],
-        contexts={name.partition(":")[2]: curve for name, curve in curves.items() if name.startswith("context:")},
-        parameters=ClickParameters.from_plain(about["parameters"], file=path),
-        strength=float(about["strength"]),
-        steepness=float(about["steepness"]),
-        tests={
-            name: Test(**{key: _number(each) for key, each in test.items()}) for name, test in about["tests"].items()
-        },
-        feedback=Feedback(**{key: _number(each) for key, each in about["feedback"].items()}),
-        linkage=nested("linkage", Linkage),
-        fit_quality=nested("fit_quality", GoodnessOfFit),
-        references=references,
-        unsupported=dict(about["unsupported"]),
-        relevance=nested("relevance", Relevance),
-        gradient=float(about["gradient"]),
-        steps=int(about["steps"]),
-        unshown=arrays["unshown"],
-        query_curves=arrays["query_curves"],
-        query_of=arrays["query_of"],
-        query_ids=arrays["query_ids"],
-        document_ids=arrays["document_ids"],
-    )
-    rows, documents = model.relevance.rows, len(model.unshown)
-    inside = not len(rows) or (rows.min() >= 0 and rows.max() < documents == len(model.query_of))
-    inside = inside and int(model.query_of.max(initial=-1)) < len(model.query_curves)
-    if not inside or not len(model.curve) == len(model.covariance) == model.query_curves.shape[1]:
-        raise DataError("has arrays that do not fit together", file=path)
-    return model
+        return MANIFEST.load(Path(folder), FORMAT, make)
 
 
 @final
+@dataclass(eq=False)
 class _Fitting:
     """One fit of the model to a log."""
 
-    def __init__(
-        self,
-        logged: Logged,
-        settings: LogModelSettings,
-        *,
-        context: Text | None,
-        imputation: Float64 | None,
-        propensities: Float64 | None,
-        tell: Callable[[str], None],
-    ) -> None:
-        self.logged, self.settings, self.context, self.tell = logged, settings, context, tell
-        self.imputation, self.propensities = imputation, propensities
+    logged: Logged
+    settings: LogModelSettings
+    tell: Callable[[str], None]
+    context: Text | None
+    imputation: Float64 | None
+    propensities: Float64 | None
 
     def run(self) -> LogModel:
         """Return the fitted model."""
-        settings, logged = self.settings, self.logged
+        settings, logged, lists = self.settings, self.logged, self.logged.clicks.lists
         self.tell("counts")
         counts = count(logged, context=self.context, by_chance=logged.randomised is not None)
         offset = self._offset(counts)
@@ -478,19 +382,12 @@ class _Fitting:
         self.tell("checks")
         curve, covariance, contexts, by_query = self._curves(fit, reacts)
         references, unsupported = self._references(counts, links, curve, covariance)
-        tests = {
-            "position": position_test(curve, covariance, counts, linked),
-            "trust": trust,
-        }
+        tests = {"position": position_test(curve, covariance, counts, linked), "trust": trust}
         for name in ("coupling", "popularity", "steepness", "context"):
             test = part_test(name, chosen, linked, settings.confidence)
-            if test is not None:
-                tests[name] = test
-        lists = logged.clicks.lists
-        query_of = np.full(lists.documents, -1, dtype=np.int64)
+            tests |= {} if test is None else {name: test}
         numbers = np.full(len(lists), -1, dtype=np.int64)
         numbers[lists.list_of[counts.rows]] = counts.query
-        query_of[:] = numbers[lists.list_of]
         ids = lists.document_ids
         return LogModel(
             settings=settings,
@@ -520,7 +417,7 @@ class _Fitting:
             steps=fit.steps,
             unshown=self._unshown(chosen, found),
             query_curves=by_query,
-            query_of=query_of,
+            query_of=numbers[lists.list_of],
             query_ids=lists.query_ids[lists.list_of[counts.rows]],
             document_ids=np.full(len(counts), "", dtype=np.str_) if ids is None else ids[counts.rows],
         )
@@ -566,44 +463,32 @@ class _Fitting:
         return found, counts if own is None else replace(counts, first=own[counts.rows])
 
     def _trust(self, plain: Chosen, chosen: Chosen, linked: Linkage, reacts: Feedback) -> tuple[Chosen, Test]:
-        """Test for trust, and add it to the model if it is present.
+        """Test for trust, and add it to the model if it is present; `plain` is the choice without popularity.
 
         It is not added if it explains less than `SURE_TRUST` of the clicks at position 1: poor documents whose curve is
         a little steeper, as with users of different types, leave the same trace, and the correction would be wrong.
         Nor is it if queries differ in steepness, if popularity explains it, or if there are signs that the engine
         reacts to clicks.
-
-        Args:
-            plain: The choice before popularity was tried.
-            chosen: The choice after it was.
-            linked: Links between positions.
-            reacts: Whether the engine reacts to clicks.
         """
-        fit, settings = plain.fit, self.settings
+        fit, counts, settings = plain.fit, plain.fit.problem.counts, self.settings
         test = trust_test(fit, linked, reacts, confidence=settings.confidence, seed=settings.seed)
         if test.verdict == "present" and chosen.fit.form.popularity:
             rest = trust_test(chosen.fit, linked, reacts, confidence=settings.confidence, seed=settings.seed)
             if rest.verdict != "present":
                 test = replace(test, verdict="inconclusive", note="popularity bias leaves the same trace")
-        counts = fit.problem.counts
         rate = counts.by_position(counts.clicks)[0] / max(counts.by_position(counts.impressions)[0], 1.0)
         usable = fit.form.curve and not fit.form.steepness and reacts.z > QUIET and test.lower >= SURE_TRUST * rate
         if test.verdict != "present" or not usable:
             return chosen, test
         self.tell("trust")
-        found = fit_form(
-            fit.problem.counts, fit.form.with_part("trust"), replace(fit.given, kappa=test.estimate), start=fit
-        )
+        found = fit_form(counts, fit.form.with_part("trust"), replace(fit.given, kappa=test.estimate), start=fit)
         return replace(chosen, fit=found), replace(test, used=True)
 
     def _popularity(self, chosen: Chosen, reacts: Feedback) -> Chosen:
         """Try whether observation depends on the clicks of earlier days, with counts that are split by them."""
         logged, fit = self.logged, chosen.fit
-        if logged.days is None or len(np.unique(logged.days)) < 2 or self.propensities is not None or fit.form.trust:
-            return chosen
-        if self._by_views(fit.problem.counts):
-            return chosen
-        if fit.problem.counts.positions < 2:
+        days = 0 if logged.days is None else len(np.unique(logged.days))
+        if days < 2 or not fit.form.curve or fit.problem.counts.positions < 2:
             return chosen
         self.tell("popularity")
         counts = count(logged, context=self.context, by_popularity=True, by_chance=logged.randomised is not None)
@@ -616,100 +501,85 @@ class _Fitting:
 
     def _curves(self, fit: Fit, reacts: Feedback) -> tuple[Curve, Float64, dict[str, Curve], Float64]:
         """Return the curve, the covariance of its log, curves by context, and observation by query and position."""
-        problem, counts, settings = fit.problem, fit.problem.counts, self.settings
+        problem, counts, confidence = fit.problem, fit.problem.counts, self.settings.confidence
         positions = counts.positions
         if self.propensities is not None:
             given = np.asarray(self.propensities, dtype=np.float64)[:positions]
             values = given / given[0]
-            curve = Curve("given", values, values, values, settings.confidence, note="given propensities")
+            curve = Curve("given", values, values, values, confidence, note="given propensities")
             return curve, np.zeros((positions, positions)), {}, np.tile(values, (counts.queries, 1))
+        documents, clicks = int(counts.several.sum()), float(counts.clicks.sum())
         if self._by_views(counts):
-            curve, covariance = _view_curve(counts, settings.confidence)
-            return curve, covariance, {}, np.tile(curve.values, (counts.queries, 1))
-        steps = problem.steps(fit.theta)
+            values, covariance = _view_curve(counts)
+            curve = Curve("views", values, values, values, confidence, documents, clicks, "views in the log")
+            return curve.with_covariance(covariance), covariance, {}, np.tile(values, (counts.queries, 1))
+        steps, logs = problem.steps(fit.theta), fit.log_curve
         # if the engine reacts to clicks, documents that moved are no measure of the error
         own_error = np.zeros((positions, positions)) if reacts.verdict == "present" else curve_error(fit)
-        at = np.arange(1, positions)
-        logs = np.concatenate([[0.0], fit.theta[: positions - 1]])
-        shown = np.bincount(
-            counts.query[counts.pair] * positions + counts.position,
-            weights=counts.impressions,
-            minlength=counts.queries * positions,
-        ).reshape(counts.queries, positions)
+        shown = counts.by_query_and_position(counts.impressions)
         shown[:, shown.sum(axis=0) == 0] = 1.0  # positions that were never shown count all queries alike
         share = (fit.value.nodes @ shown) / shown.sum(axis=0)  # [nodes, positions]
+        below = np.arange(positions - 1)
 
-        def averaged(logs: Float64, columns: Int64) -> tuple[Float64, Float64]:
+        def averaged(name: str, logs: Float64, *columns: Int64) -> tuple[Curve, Float64]:
             """Return the mean curve and the covariance of its log; `columns` are the parameters of each position."""
             each = np.exp(np.clip(np.outer(steps, logs), LOWEST, HIGHEST))
             mean = (share * each).sum(axis=0)
             slopes = np.zeros((positions, problem.size))
             for own in columns:
-                slopes[at, own] = ((share * each * steps[:, None]).sum(axis=0) / mean)[at]
+                slopes[below + 1, own] = ((share * each * steps[:, None]).sum(axis=0) / mean)[1:]
             if problem.steepness:
-                sigma = np.log(steps)[:, None]
-                slopes[at, problem.own + 1] = ((share * each * np.outer(steps, logs) * sigma).sum(axis=0) / mean)[at]
+                by_sigma = (share * each * np.outer(steps * np.log(steps), logs)).sum(axis=0) / mean
+                slopes[1:, problem.own + 1] = by_sigma[1:]
             mean[0] = 1.0
-            return mean, slopes @ fit.covariance @ slopes.T + own_error
+            covariance = slopes @ fit.covariance @ slopes.T + own_error
+            curve = Curve(name, mean, mean, mean, confidence, documents, clicks)
+            return curve.with_covariance(covariance), covariance
 
-        documents, clicks = int(counts.several.sum()), float(counts.clicks.sum())
-
-        def made(name: str, mean: Float64, covariance: Float64) -> Curve:
-            reach = norm.isf((1 - settings.confidence) / 2) * np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
-            lower, upper = mean * np.exp(-reach), mean * np.exp(reach)
-            return Curve(name, mean, lower, upper, settings.confidence, documents, clicks)
-
-        mean, covariance = averaged(logs, np.arange(positions - 1)[None, :])
+        curve, covariance = averaged("log model", logs, below)
         contexts: dict[str, Curve] = {}
-        if fit.form.context:
-            for number, name in enumerate(counts.contexts):
-                own = np.arange(positions - 1) + (number + 1) * (positions - 1)
-                moved = np.concatenate([[0.0], logs[1:] + fit.theta[own]])
-                contexts[name] = made(name, *averaged(moved, np.stack([np.arange(positions - 1), own])))
-        by_query = np.zeros((counts.queries, positions))
-        for step, weight in zip(steps, fit.value.nodes, strict=True):
-            by_query += weight[:, None] * np.exp(np.clip(step * logs, LOWEST, HIGHEST))
+        for number, name in enumerate(counts.contexts if fit.form.context else ()):
+            own = below + (number + 1) * (positions - 1)
+            moved = np.concatenate([[0.0], logs[1:] + fit.theta[own]])
+            contexts[name] = averaged(name, moved, below, own)[0]
+        by_query = fit.value.nodes.T @ np.exp(np.clip(np.outer(steps, logs), LOWEST, HIGHEST))
         size = float(np.sqrt(np.diagonal(own_error)).mean() * positions / max(positions - 1, 1))
         note = f"intervals include an error of the model of {size:.1%} on average" if size >= MATERIAL_ERROR else ""
-        return replace(made("log model", mean, covariance), note=note), covariance, contexts, by_query
+        return replace(curve, note=note), covariance, contexts, np.asarray(by_query)
 
     def _references(
         self, counts: LogCounts, links: Links, curve: Curve, covariance: Float64
     ) -> tuple[dict[str, Agreement], dict[str, str]]:
-        settings = self.settings
-        found: dict[str, Agreement] = {}
-        unsupported: dict[str, str] = {}
-        options = {"resamples": settings.resamples, "confidence": settings.confidence, "seed": settings.seed}
+        """Return the model-free curves, and why others are not available."""
+        settings, found, unsupported = self.settings, dict[str, Agreement](), dict[str, str]()
+        options = settings.resamples, settings.confidence, settings.seed
         makers: dict[str, Callable[[], tuple[Curve, Float64]]] = {
-            "allpairs": lambda: allpairs(links, **options),  # type: ignore[arg-type]
-            "randomised": lambda: randomised_curve(counts, **options),  # type: ignore[arg-type]
+            "allpairs": lambda: allpairs(links, *options),
+            "randomised": lambda: randomised_curve(counts, *options),
         }
         for name, make in makers.items():
             try:
-                reference, draws = make()
+                found[name] = agreement(np.log(curve.values), covariance, *make())
             except (DataError, TrainingError) as reason:
                 unsupported[name] = str(reason)
-                continue
-            found[name] = agreement(np.log(curve.values), covariance, reference, draws)
         return found, unsupported
 
     def _parameters(self, fit: Fit, curve: Curve, test: Test) -> ClickParameters:
         """Return the curve and the intercepts of trust: P(click at k) = o_k c_1 + o_k kappa (gamma_k - gamma_1)."""
-        trust, size = fit.problem.trust, len(curve)
-        beta = np.zeros(size)
-        lower = upper = beta
+        trust = fit.problem.trust
+        beta = lower = upper = np.zeros(len(curve))
         if trust is not None:
-            gamma = trust_gamma(np.arange(size, dtype=np.int64))
+            gamma = trust_gamma(np.arange(len(curve), dtype=np.int64))
             beta = curve.values * trust.kappa * (gamma - 1)
-            reach = test.upper / test.estimate - 1
-            lower, upper = beta * (1 + reach), beta * (1 - reach)
+            reach = (test.upper / test.estimate - 1) * np.abs(beta)
+            lower, upper = beta - reach, beta + reach
         return ClickParameters(
             curve.values,
             beta,
             alpha_lower=curve.lower,
             alpha_upper=curve.upper,
-            beta_lower=np.minimum(lower, upper),
-            beta_upper=np.maximum(lower, upper),
+            beta_lower=lower,
+            beta_upper=upper,
             confidence=curve.confidence,
             source="log model" if self.propensities is None else "given",
             notes=(NOT_LEVEL,),
@@ -737,23 +607,13 @@ def _view_rates(counts: LogCounts) -> Float64:
     return np.where(shown > 0, rates, rates[0])
 
 
-def _view_curve(counts: LogCounts, confidence: float) -> tuple[Curve, Float64]:
+def _view_curve(counts: LogCounts) -> tuple[Float64, Float64]:
     """Return the curve of recorded views, and the covariance of its log, clustered by query."""
-    rates, positions = _view_rates(counts), counts.positions
-    seen = cast("Float64", counts.seen)
-    beyond = np.bincount(
-        counts.query[counts.pair] * positions + counts.position,
-        weights=seen - counts.impressions * rates[counts.position],
-        minlength=counts.queries * positions,
-    ).reshape(counts.queries, positions)
+    rates, seen = _view_rates(counts), cast("Float64", counts.seen)
+    beyond = counts.by_query_and_position(seen - counts.impressions * rates[counts.position])
     influence = beyond / np.maximum(counts.by_position(seen), 1.0)
     influence = influence - influence[:, :1]
-    covariance, values = influence.T @ influence, rates / rates[0]
-    reach = norm.isf((1 - confidence) / 2) * np.sqrt(np.diagonal(covariance))
-    ends = values * np.exp(-reach), values * np.exp(reach)
-    total = float(counts.clicks.sum())
-    made = Curve("views", values, *ends, confidence, int(counts.several.sum()), total, note="views in the log")
-    return made, np.asarray(covariance)
+    return rates / rates[0], np.asarray(influence.T @ influence)
 
 
 def _checked(imputation: Float64, logged: Logged) -> Float64:

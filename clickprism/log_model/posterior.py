@@ -5,7 +5,7 @@
 
 Clicks measure how attractive a result is, which is not only its relevance, and a log cannot tell the two apart. So the
 value of a pair with few clicks stays nearer to its prior than the likelihood of clicks asks for: its prior strength is
-K (1 + 2 (1 - w)^4), with the weight w = E / (E + K) of its clicks. The mean level and the intervals are those of c_1,
+K (1 + 4 (1 - w)^4), with the weight w = E / (E + K) of its clicks. The mean level and the intervals are those of c_1,
 with K.
 
 The mean is a doubly robust estimate in the form of shrinkage: E[g | c] is about m + sum(c - n o m) / (sum n o + K), the
@@ -21,88 +21,69 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import expit
+from scipy.special import expit, logit
 from scipy.stats import norm
 
 from clickprism._util.compiled import compiled
 from clickprism.log_model.fit import Fit
 from clickprism.log_model.likelihood import HIGHEST, LOWEST
 from clickprism.log_model.results import Relevance
-from clickprism.types import Float64, Int64, slices
+from clickprism.types import Float64, Int64, Text, slices
 
 POINTS: Final = 81  # of the grid
 LEAST: Final = 0.01  # weight of a steepness that is taken into account
 CHUNK: Final = 100_000  # pairs
-CAUTION: Final = 2.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
+CAUTION: Final = 4.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
+FADE: Final = 4  # how fast this falls with the weight of the clicks
 SAMPLE: Final = 10_000  # pairs from which the prior strength is corrected
 
 
 def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64]:
     """Return the posterior of each pair of a log, and the prior strength of each pair in impressions, [pairs]."""
     problem, counts = fit.problem, fit.problem.counts
-    columns = problem.prior
     nodes = np.where(fit.value.nodes < LEAST, 0.0, fit.value.nodes)
     nodes /= nodes.sum(axis=0)
-    shifts = problem.nodes(fit.theta)[0]
+    shifts = problem.nodes(fit.theta)[0] if problem.level else np.zeros(1)
     means = np.stack([np.minimum(problem.prior_mean(fit.theta, shift=shift), 0.99) for shift in shifts])
-    if not problem.level:
-        means = means[:1]
     mean = (means * nodes[:, counts.query]).sum(axis=0) if len(means) > 1 else means[0]
     rates = np.stack([problem.strengths(fit.theta, each)[1] for each in means])
-    trust = np.zeros(len(counts.pair)) if problem.trust is None else problem.trust.kappa * problem.trust.gamma
-    added = 0.0 if problem.trust is None else problem.trust.kappa  # trust clicks at the first position
-    starts = np.searchsorted(counts.pair, np.arange(len(counts) + 1)).astype(np.int64)
-    tail = (1 - confidence) / 2
+    trust, added = np.zeros(len(counts.pair)), 0.0  # clicks by trust in each cell, and at the first position
+    if problem.trust is not None:
+        trust, added = problem.trust.kappa * problem.trust.gamma, problem.trust.kappa
     table = (counts.clicks, counts.impressions, problem.log_observation(fit.theta), trust)
-    pairs = _Pairs(starts, counts.query, table, problem.steps(fit.theta), np.ascontiguousarray(nodes.T), means, rates)
-    factor = _correction(pairs)
+    nodes = np.ascontiguousarray(nodes.T)
+    pairs = _Pairs(counts.starts, counts.query, table, problem.steps(fit.theta), nodes, means, rates)
+    factor, tail = _correction(pairs), (1 - confidence) / 2
     centre, lower, upper, _ = pairs.integrate(factor, tail)
     exposure, rate = fit.exposure, factor * problem.strengths(fit.theta, mean)[1]
-    caution = 1 + CAUTION * (rate / (exposure + rate)) ** 4
+    caution = 1 + CAUTION * (rate / (exposure + rate)) ** FADE
     value = pairs._replace(rates=pairs.rates * caution).integrate(factor, tail)[0]
     value *= (exposure @ centre) / max(float(exposure @ value), 1e-300)  # the same level of relevance in the mean
-    shared = _shared_error(fit, columns, mean, rate)
-    reach = norm.isf(tail) * shared
+    reach = norm.isf(tail) * _shared_error(fit, mean, rate)
     with np.errstate(divide="ignore"):
         middle, low, high = (np.log(np.clip(each, 1e-12, 1 - 1e-12)) for each in (centre, lower, upper))
     lower = np.exp(middle - np.hypot(np.maximum(middle - low, 0.0), reach))
     upper = np.minimum(np.exp(middle + np.hypot(np.maximum(high - middle, 0.0), reach)), 1.0)
-    value, share = np.clip(value, lower, upper), exposure / (exposure + caution * rate)
-    found = Relevance(
-        rows=counts.rows,
-        value=np.minimum(value + added, 1.0),
-        lower=np.minimum(lower + added, 1.0),
-        upper=np.minimum(upper + added, 1.0),
-        prior=np.minimum(mean + added, 1.0),
-        weight=exposure,
-        share=share,
-        source=_source(fit, columns, share),
-        impressions=counts.by_pair(counts.impressions),
-        clicks=counts.by_pair(counts.clicks),
+    share = exposure / (exposure + caution * rate)
+    value, lower, upper, mean = (
+        np.minimum(each + added, 1.0) for each in (np.clip(value, lower, upper), lower, upper, mean)
     )
+    clicks, impressions = counts.by_pair(counts.clicks), counts.by_pair(counts.impressions)
+    source = _source(fit, share)
+    found = Relevance(counts.rows, value, lower, upper, mean, exposure, share, source, impressions, clicks)
     return found, rate
 
 
 class _Pairs(NamedTuple):
-    """What the integral over the relevance of each pair needs.
+    """What the integral over the relevance of each pair needs; means and rates at one node serve for all nodes."""
 
-    Attributes:
-        starts: First cell of each pair, and the number of cells, [pairs + 1].
-        query: Query of each pair, [pairs].
-        table: Clicks, impressions, log observation and trust of each cell, [cells] each.
-        steps: Steepness at each node, [nodes].
-        nodes: Weight of each node for each query, [queries, nodes].
-        means: Prior mean of each pair at each node, [nodes or 1, pairs].
-        rates: Prior strength of each pair at each node, [nodes or 1, pairs].
-    """
-
-    starts: Int64
-    query: Int64
-    table: tuple[Float64, Float64, Float64, Float64]
-    steps: Float64
-    nodes: Float64
-    means: Float64
-    rates: Float64
+    starts: Int64  # first cell of each pair, and the number of cells, [pairs + 1]
+    query: Int64  # of each pair, [pairs]
+    table: tuple[Float64, Float64, Float64, Float64]  # clicks, impressions, log observation and trust, [cells] each
+    steps: Float64  # steepness at each node, [nodes]
+    nodes: Float64  # weight of each node for each query, [queries, nodes]
+    means: Float64  # prior mean, [nodes or 1, pairs]
+    rates: Float64  # prior strength, [nodes or 1, pairs]
 
     def integrate(self, factor: float, tail: float) -> tuple[Float64, Float64, Float64, Float64]:
         """Return mean, quantiles and log evidence of each pair, with the prior strength times a factor."""
@@ -139,49 +120,43 @@ def _correction(pairs: _Pairs) -> float:
     return float(np.exp(found.x))
 
 
-def _shared_error(fit: Fit, columns: Float64, mean: Float64, rate: Float64) -> Float64:
+def _shared_error(fit: Fit, mean: Float64, rate: Float64) -> Float64:
     """Return the standard error of log E[g] that is due to the shared parameters, [pairs].
 
     With R = (C + s) / (E + r): d log R = -sum(e_j d log o_j) / (E + r) + terms by log K and the prior's logit.
     """
     problem, counts = fit.problem, fit.problem.counts
-    shape = rate * mean
-    clicked = counts.by_pair(counts.clicks)
-    linear = problem.log_observation(fit.theta)
-    start = problem.size - columns.shape[1]
-    covariance, variance = fit.covariance, np.empty(len(counts))
-    up, down = (0.0 * mean, mean - 1) if fit.form.proportional else (1 - mean, 0.0 * mean)
-    exposure = counts.impressions * np.exp(np.clip(linear, LOWEST, HIGHEST))
+    shape, clicked = rate * mean, counts.by_pair(counts.clicks)
+    exposure = counts.impressions * np.exp(np.clip(problem.log_observation(fit.theta), LOWEST, HIGHEST))
     sparse, base = problem.exposure_columns(exposure)
-    total = counts.by_pair(exposure)
+    seen = counts.by_pair(exposure) + rate
+    by_shape, by_rate = shape / (clicked + shape), rate / seen
+    to_prior = (1 - mean) * (by_rate if fit.form.proportional else by_shape)
+    variance, plain = np.empty(len(counts)), sparse.shape[1]
     for begin in range(0, len(counts), CHUNK):
         at = slice(begin, begin + CHUNK)
-        part = np.zeros((len(total[at]), problem.size))
-        seen = total[at] + rate[at]
-        plain = sparse.shape[1]
-        part[:, :plain] = -(sparse[at].toarray() / seen[:, None])
+        part = np.zeros((len(seen[at]), problem.size))
+        part[:, :plain] = -(sparse[at].toarray() / seen[at, None])
         if problem.coupled is not None:
-            part[:, plain : problem.own] = -(problem.coupled[at] * (base[at] / seen)[:, None])
-        by_shape, by_rate = shape[at] / (clicked[at] + shape[at]), rate[at] / seen
-        part[:, problem.own] = by_shape - by_rate
-        part[:, start:] = columns[at] * (up[at] * by_shape - down[at] * by_rate)[:, None]
-        variance[at] = np.einsum("ij,jk,ik->i", part, covariance, part, optimize=True)
+            part[:, plain : problem.own] = -(problem.coupled[at] * (base[at] / seen[at])[:, None])
+        part[:, problem.own] = (by_shape - by_rate)[at]
+        part[:, problem.start :] = problem.prior[at] * to_prior[at, None]
+        variance[at] = np.einsum("ij,jk,ik->i", part, fit.covariance, part, optimize=True)
     return np.sqrt(np.maximum(variance, 0.0))
 
 
-def _source(fit: Fit, columns: Float64, share: Float64) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+def _source(fit: Fit, share: Float64) -> Text:
     """Return where most of the value of each pair comes from: its clicks, or what moves its prior most, [pairs]."""
-    start = fit.problem.size - columns.shape[1]
-    names, coefficients = fit.names[start:], fit.theta[start:]
+    columns = fit.problem.prior - fit.problem.prior.mean(axis=0)
+    kinds = {"first": "position", "feature": "features", "trees": "features", "imputation": "imputation"}
     parts = {"position": np.zeros(len(columns))}
-    kinds = {"first": "position", "feature": "features", "trees": "features"}
-    for number, name in enumerate(names):
-        kind = {"imputation": "imputation"}.get(name, kinds.get(name.split(" ")[0]))
+    for number, name in enumerate(fit.names[fit.problem.start :]):
+        kind = kinds.get(name.split(" ")[0])
         if kind is not None:
-            moved = coefficients[number] * (columns[:, number] - columns[:, number].mean())
+            moved = fit.theta[fit.problem.start + number] * columns[:, number]
             parts[kind] = parts.get(kind, np.zeros(len(columns))) + moved
-    labels, sizes = list(parts), np.abs(np.stack(list(parts.values())))
-    most = np.array(labels, dtype=np.str_)[sizes.argmax(axis=0)]
+    sizes = np.abs(np.stack(list(parts.values())))
+    most = np.array(list(parts), dtype=np.str_)[sizes.argmax(axis=0)]
     return np.where(share >= 0.5, "clicks", most).astype(np.str_)
 
 
@@ -192,15 +167,12 @@ def cold_prior(fit: Fit, found: Relevance) -> tuple[Float64, float]:
     first-shown position: pairs that were never shown have none. Each shown pair counts once.
     """
     value = np.clip(found.value, 1e-4, 1 - 1e-4)
-    features = fit.given.features
-    constant = float(np.log(value.mean() / (1 - value.mean())))
-    if features.size == 0:
+    constant = float(logit(value.mean()))
+    if fit.given.features.size == 0:
         return np.zeros(0), constant
-    design = np.concatenate([np.ones((len(value), 1)), features], axis=1)
-    coefficients = np.zeros(design.shape[1])
-    coefficients[0] = constant
-    ridge = np.full(design.shape[1], 10.0)
-    ridge[0] = 1e-6
+    design = np.column_stack([np.ones(len(value)), fit.given.features])
+    ridge = np.append(1e-6, np.full(design.shape[1] - 1, 10.0))
+    coefficients = np.append(constant, np.zeros(design.shape[1] - 1))
     for _ in range(20):
         mean = expit(design @ coefficients)
         hessian = (design * (mean * (1 - mean))[:, None]).T @ design + np.diag(ridge)
@@ -299,11 +271,8 @@ def _quantile(values: Float64, weights: Float64, share: float) -> float:
     for point in range(1, len(values)):
         low, high = weights[point - 1], weights[point]
         if (low + high) / 2 >= left:  # solve low x + (high - low) x^2 / 2 = left
-            part = 2 * left / (low + np.sqrt(max(low**2 + 2 * (high - low) * left, 0.0)) + 1e-300)
-            first, last = (
-                np.log(values[point - 1] / (1 - values[point - 1])),
-                np.log(values[point] / (1 - values[point])),
-            )
-            return float(1 / (1 + np.exp(-(first + min(part, 1.0) * (last - first)))))
+            part = min(2 * left / (low + np.sqrt(max(low**2 + 2 * (high - low) * left, 0.0)) + 1e-300), 1.0)
+            ends = np.log(values[point - 1 : point + 1] / (1 - values[point - 1 : point + 1]))
+            return float(1 / (1 + np.exp(-(ends[0] + part * (ends[1] - ends[0])))))
         left -= (low + high) / 2
     return float(values[-1])

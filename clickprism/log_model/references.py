@@ -198,7 +198,7 @@ def _repair(groups: Int64, counts: LogCounts) -> str:
     return f"Swap the results at positions {named} in about {needed:,.0f} searches"
 
 
-def allpairs(links: Links, *, resamples: int = 200, confidence: float = 0.95, seed: int = 0) -> tuple[Curve, Float64]:
+def allpairs(links: Links, resamples: int = 200, confidence: float = 0.95, seed: int = 0) -> tuple[Curve, Float64]:
     """Return the curve of documents shown at several positions, and its draws, [resamples, positions]."""
     tree = links.tree()
     groups = links.groups(tree[links.strength[tree] >= LEAST_CLICKS])
@@ -218,7 +218,7 @@ def allpairs(links: Links, *, resamples: int = 200, confidence: float = 0.95, se
 
 
 def randomised_curve(
-    counts: LogCounts, *, resamples: int = 200, confidence: float = 0.95, seed: int = 0
+    counts: LogCounts, resamples: int = 200, confidence: float = 0.95, seed: int = 0
 ) -> tuple[Curve, Float64]:
     """Return the curve of results at random positions, and its draws: click rates relative to position 1."""
     if counts.randomised is None or not counts.randomised.any():

@@ -7,19 +7,20 @@ Click parameters are the click probability at each position as a line in that at
 c_1 is the click probability of the document at position 1, the part of relevance that clicks identify. Trust bias has
 P(click at k) = theta_k (plus_k gamma + minus_k (1 - gamma)) = a_k gamma + b_k (Agarwal et al. 2019), which gives
 alpha_k = a_k / a_1 and beta_k = b_k - b_1 a_k / a_1; beta may be below 0. Clicks identify alpha and beta, but not the
-level, a_1 and b_1: gamma and any s gamma + t explain the same clicks. With an assumed level, gamma = (c_1 - b_1) / a_1.
-The order of documents does not depend on it.
+level, a_1 and b_1: gamma and any s gamma + t explain the same clicks. The order of documents does not depend on it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, final
+from typing import Annotated, Any, Final, Literal, TypeAlias, final
 
+import msgspec
 import numpy as np
+from scipy.stats import norm
 
 from clickprism._util.files import read_json, write_file
 from clickprism._util.tables import to_plain
@@ -65,6 +66,11 @@ class Curve:
     documents: int = 0
     clicks: float = 0.0
     note: str = ""
+
+    def with_covariance(self, covariance: Float64) -> Curve:
+        """Return the curve with the intervals that follow from the covariance of its logarithm."""
+        reach = norm.isf((1 - self.confidence) / 2) * np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+        return replace(self, lower=self.values * np.exp(-reach), upper=self.values * np.exp(reach))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -371,11 +377,9 @@ class ClickParameters:
                 raise DataError(f"the lower end of an interval of {name} is above its upper end, or not finite")
         sound = np.isfinite(self.alpha) & np.isfinite(self.beta) & (self.alpha > 0)
         if not sound.all():
-            place = int(np.flatnonzero(~sound)[0])
-            raise DataError(
-                f"at position {place + 1} alpha is {self.alpha[place]:g} and beta {self.beta[place]:g}: both must be "
-                "finite, and alpha above 0"
-            )
+            at = int(np.flatnonzero(~sound)[0])
+            values = f"alpha is {self.alpha[at]:g} and beta {self.beta[at]:g}"
+            raise DataError(f"at position {at + 1} {values}: both must be finite, and alpha above 0")
         if abs(self.alpha[0] - 1) > 1e-9 or abs(self.beta[0]) > 1e-9:
             raise DataError(
                 f"alpha_1 must be 1 and beta_1 0, got {self.alpha[0]:g} and {self.beta[0]:g}",
@@ -415,16 +419,6 @@ class ClickParameters:
         """
         return cls.of_affine(theta * (plus - minus), theta * minus, theta=theta)
 
-    def at_level(self, level: tuple[float, float]) -> tuple[Float64, Float64]:
-        """Return alpha and beta of P(click at k) = alpha_k gamma + beta_k for an assumed (alpha_1, beta_1).
-
-        >>> made = ClickParameters(np.array([1.0, 0.8]), np.array([0.0, -0.27]))
-        >>> alpha, beta = made.at_level((0.5, 0.4))
-        >>> alpha.round(6).tolist(), beta.round(6).tolist()
-        ([0.5, 0.4], [0.4, 0.05])
-        """
-        return self.alpha * level[0], self.beta + self.alpha * level[1]
-
     def cut(self, depth: int) -> ClickParameters:
         """Return the parameters of positions 1 to `depth`."""
         ends = {name: getattr(self, name)[:depth] for name in ENDS}
@@ -441,43 +435,21 @@ class ClickParameters:
 
     def plain(self) -> dict[str, Any]:
         """Return all fields as values for JSON; None where there is no number."""
-        made: dict[str, Any] = {"format": FORMAT, "source": self.source, "confidence": self.confidence}
-        for name in ("alpha", "beta", "theta", *ENDS):
-            values = getattr(self, name)
-            made[name] = None if values is None or np.isnan(values).all() else to_plain(values)
-        return {**made, "notes": list(self.notes)}
+        values = {name: to_plain(each) for name, each in vars(self).items()}
+        unknown = {name: None for name in ENDS if np.isnan(getattr(self, name)).all()}
+        return {"format": FORMAT, **values, **unknown}
 
     @classmethod
     def from_plain(cls, values: Any, *, file: object = None) -> ClickParameters:
         """Return the parameters from what `plain` returned; raise DataError if something is missing or wrong."""
         if not isinstance(values, Mapping) or values.get("format") != FORMAT:
             raise DataError(f'does not hold parameters ("format": "{FORMAT}")', file=file, remedy=REMEDY)
-        known = {"format", "source", "confidence", "notes", "alpha", "beta", "theta", *ENDS}
-        odd = sorted(set(values) - known)
-        if odd:
-            raise DataError(f"has an unknown field {odd[0]!r}", file=file, remedy=REMEDY)
-        source, notes = values.get("source", "given"), values.get("notes", [])
-        if not isinstance(source, str) or not isinstance(notes, list) or not all(isinstance(n, str) for n in notes):
-            raise DataError("source must be a text and notes a list of texts", file=file, remedy=REMEDY)
-        confidence = values.get("confidence", 0.95)
-        if type(confidence) not in (int, float):
-            raise DataError("confidence must be a number", file=file, remedy=REMEDY)
-        alpha, beta = (_vector(values, name, file) for name in ("alpha", "beta"))
-        if alpha is None or beta is None:
-            raise DataError("needs alpha and beta, a number for each position", file=file, remedy=REMEDY)
-        ends = {name: _vector(values, name, file) for name in ENDS}
-        theta = _vector(values, "theta", file)
         try:
-            return cls(
-                alpha,
-                beta,
-                theta,
-                **{name: end for name, end in ends.items() if end is not None},
-                confidence=confidence,
-                source=source,
-                notes=tuple(notes),
-            )
-        except DataError as error:
+            given = msgspec.convert(values, _Saved)
+            lists = {name: getattr(given, name) for name in ("alpha", "beta", "theta", *ENDS)}
+            arrays = {name: np.array(each, dtype=np.float64) for name, each in lists.items() if each is not None}
+            return cls(**arrays, confidence=given.confidence, source=given.source, notes=given.notes)
+        except (msgspec.ValidationError, DataError, OverflowError) as error:
             raise DataError(str(error), file=file, remedy=REMEDY) from None
 
     def write(self, path: Path) -> None:
@@ -490,17 +462,20 @@ class ClickParameters:
         return cls.from_plain(read_json(path, remedy=REMEDY), file=path)
 
 
-def _vector(values: Mapping[str, Any], name: str, file: object) -> Float64 | None:
-    given = values.get(name)
-    if given is None:
-        return None
-    numbers = isinstance(given, Sequence) and not isinstance(given, str)
-    if not numbers or not all(value is None or type(value) in (int, float) for value in given):
-        raise DataError(f"{name} must be a list of numbers, one a position", file=file, remedy=REMEDY)
-    try:
-        return np.array([np.nan if value is None else value for value in given], dtype=np.float64)
-    except OverflowError:
-        raise DataError(f"{name} has a number that is too large", file=file, remedy=REMEDY) from None
+class _Saved(msgspec.Struct, forbid_unknown_fields=True):
+    """The file of `ClickParameters`; None stands for an unknown number."""
+
+    alpha: list[float | None]
+    beta: list[float | None]
+    format: str = ""
+    source: str = "given"
+    confidence: float = 0.95
+    notes: tuple[str, ...] = ()
+    theta: list[float | None] | None = None
+    alpha_lower: list[float | None] | None = None
+    alpha_upper: list[float | None] | None = None
+    beta_lower: list[float | None] | None = None
+    beta_upper: list[float | None] | None = None
 
 
 def read_propensities(path: Path) -> Float64:
@@ -519,16 +494,16 @@ def read_propensities(path: Path) -> Float64:
     try:
         text = path.read_text(encoding="utf-8-sig")
         given: Any = json.loads(text) if text.lstrip()[:1] in ("[", "{") else [float(line) for line in text.split()]
+        if isinstance(given, dict):
+            curve = given.get("curve")
+            given = curve.get("values") if isinstance(curve, dict) else given.get("alpha")
+        values = np.array(msgspec.convert(given, Annotated[list[float], msgspec.Meta(min_length=1)]))
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy=CURVE_REMEDY) from None
+    except msgspec.ValidationError:
+        raise DataError("does not have one number for each position", file=path, remedy=CURVE_REMEDY) from None
     except (ValueError, RecursionError):
         raise DataError("is neither JSON nor one number a line", file=path, remedy=CURVE_REMEDY) from None
-    if isinstance(given, dict):
-        curve = given.get("curve")
-        given = curve.get("values") if isinstance(curve, dict) else given.get("alpha")
-    if not isinstance(given, list) or not given or not all(type(each) in (int, float) for each in given):
-        raise DataError("does not have one number for each position", file=path, remedy=CURVE_REMEDY)
-    values = np.array(given, dtype=np.float64)
     wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if len(wrong):
         problem = f"has {values[wrong[0]]:g} at position {wrong[0] + 1}; observation must be above 0"

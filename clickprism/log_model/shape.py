@@ -23,7 +23,7 @@ from scipy.special import log_softmax
 
 from clickprism._util.compiled import compiled
 from clickprism.errors import TrainingError
-from clickprism.log_model.fit import SAMPLE, Fit, fit_form, solve, take_queries
+from clickprism.log_model.fit import Fit, fit_form, sampled_queries, sandwich, solve
 from clickprism.log_model.likelihood import Problem, Value
 from clickprism.types import Float64, Int64
 
@@ -36,21 +36,13 @@ PINNED: Final = 1e6  # precision of a curve that is kept
 
 
 class _Cells(NamedTuple):
-    """The cells of a log.
+    """The cells of a log; their clicks and missed impressions are scaled."""
 
-    Attributes:
-        starts: First cell of each pair, and the number of cells, [pairs + 1].
-        position: From 0, [cells].
-        clicks: Scaled clicks, [cells].
-        missed: Scaled impressions without a click, [cells].
-        logs: Log observation, or log click probability at u = 1, [cells].
-    """
-
-    starts: Int64
-    position: Int64
+    starts: Int64  # first cell of each pair, and the number of cells, [pairs + 1]
+    position: Int64  # from 0, [cells]
     clicks: Float64
     missed: Float64
-    logs: Float64
+    logs: Float64  # log observation, or log click probability at u = 1
 
 
 @final
@@ -79,18 +71,14 @@ class Shape:
     @cached_property
     def centre(self) -> Float64:
         """Return the parameters to start from: no change, and the Gamma distribution of the fit."""
-        problem, prior = self.problem, self.theta[self._first :]
+        problem, prior = self.problem, self.theta[self.problem.start :]
         shape = float(np.mean(problem.strengths(self.theta, problem.prior_mean(self.theta))[0]))
         return np.concatenate([np.zeros(self.below), prior, shape * (GRID - np.exp(GRID) + 1)])
-
-    @property
-    def _first(self) -> int:
-        return self.problem.size - int(self.problem.prior.shape[1])
 
     @cached_property
     def precision(self) -> Float64:
         """Return the prior precision of the parameters; the curve and v have those of the fit."""
-        below, first, old = self.below, self._first, self.problem.precision
+        below, first, old = self.below, self.problem.start, self.problem.precision
         result = np.zeros((len(self.centre), len(self.centre)))
         result[:below, :below] = old[:below, :below]
         result[below : -len(GRID), below : -len(GRID)] = old[first:, first:]
@@ -101,22 +89,16 @@ class Shape:
     @cached_property
     def pull(self) -> Float64:
         """Return the gradient of the penalty at `centre`: the prior of curve and v is around the centre of the fit."""
-        off = np.concatenate(
-            [
-                (self.theta - self.problem.centre)[: self.below],
-                (self.theta - self.problem.centre)[self._first :],
-                np.zeros(len(GRID)),
-            ]
-        )
+        off = self.theta - self.problem.centre
+        off = np.concatenate([off[: self.below], off[self.problem.start :], np.zeros(len(GRID))])
         return np.asarray(self.precision @ off)
 
     @cached_property
     def _cells(self) -> _Cells:
         """Return the cells, with the log observation of the fit."""
         counts, problem = self.problem.counts, self.problem
-        starts = np.searchsorted(counts.pair, np.arange(len(counts) + 1)).astype(np.int64)
         missed = np.maximum(problem.impressions - problem.clicks, 0.0)
-        return _Cells(starts, counts.position, problem.clicks, missed, problem.log_observation(self.theta))
+        return _Cells(counts.starts, counts.position, problem.clicks, missed, problem.log_observation(self.theta))
 
     @cached_property
     def _positions(self) -> csr_array:
@@ -126,18 +108,12 @@ class Shape:
         where = (cells, counts.position[cells] - 1)
         return csr_array((np.ones(len(cells)), where), shape=(len(counts.pair), self.below))
 
-    @cached_property
-    def _queries(self) -> csr_array:
-        counts = self.problem.counts
-        where = (counts.query, np.arange(len(counts)))
-        return csr_array((np.ones(len(counts)), where), shape=(counts.queries, len(counts)))
-
     def evaluate(self, theta: Float64, *, hessian: bool = False, scores: bool = False) -> Value:
         """Return the loss and its derivatives."""
         counts, below, prior = self.problem.counts, self.below, self.problem.prior
         log_pi = log_softmax(theta[-len(GRID) :])
         pi = np.exp(log_pi)
-        mean = self.problem.prior_mean(np.concatenate([self.theta[: self._first], theta[below : -len(GRID)]]))
+        mean = self.problem.prior_mean(np.concatenate([self.theta[: self.problem.start], theta[below : -len(GRID)]]))
         curve = np.concatenate([[0.0], theta[:below]])
         logs = self._cells.logs + curve[counts.position] + np.log(mean)[counts.pair]
         value, pull, post, turned, block, cross, by_pair = _expect(
@@ -169,17 +145,15 @@ class Shape:
             matrix[u, v] -= to_pi.T
             matrix[u, u] -= np.diag(post.sum(axis=0)) - post.T @ post - len(counts) * (np.diag(pi) - np.outer(pi, pi))
         if scores:
-            own = counts.query[counts.pair] * counts.positions + counts.position
-            at = np.bincount(own, weights=pull, minlength=counts.queries * counts.positions)
             each = np.concatenate(
                 [
-                    at.reshape(counts.queries, counts.positions)[:, 1:],
-                    self._queries @ (prior * (total * slope)[:, None]),
-                    self._queries @ (post - pi),
+                    counts.by_query_and_position(pull)[:, 1:],
+                    self.problem.query_sums @ (prior * (total * slope)[:, None]),
+                    self.problem.query_sums @ (post - pi),
                 ],
                 axis=1,
             )
-        by_query = np.asarray(self._queries @ value)
+        by_query = np.asarray(self.problem.query_sums @ value)
         return Value(loss, gradient, matrix, by_query, each, np.ones((1, counts.queries)))
 
 
@@ -190,21 +164,19 @@ def refine(fit: Fit, *, seed: int = 0) -> Fit:
     large logs the refinement is found on a sample of the queries.
     """
     problem = fit.problem
-    if not fit.form.curve or fit.form.steepness or fit.form.trust or problem.offset is not None:
-        return fit
     below = problem.counts.positions - 1
-    if below < 1:
+    if below < 1 or not fit.form.curve or fit.form.steepness or fit.form.trust:
         return fit
-    plain = _sampled(fit, seed)
+    plain, drawn = fit, sampled_queries(problem.counts, seed)
+    if not drawn.all():
+        given = fit.given.take(drawn[problem.counts.query])
+        plain = fit_form(problem.counts.take(drawn)[0], fit.form, given, start=fit)
     shape = Shape(plain.problem, plain.theta)
     try:
         found, value, _ = solve(shape, shape.centre, tolerance=TOLERANCE)
     except (TrainingError, np.linalg.LinAlgError):
         return fit
-    inverse = np.linalg.pinv(value.hessian, hermitian=True)
-    queries = len(value.scores)
-    spread = value.scores.T @ value.scores * (queries / max(queries - 1, 1)) + shape.precision
-    covariance = inverse @ spread @ inverse + (inverse if queries < 2 * len(found) else 0.0)
+    covariance = sandwich(value, shape.precision, np.asarray(np.linalg.pinv(value.hessian, hermitian=True)))
     centre, precision = problem.centre.copy(), problem.precision.copy()
     centre[:below] = fit.theta[:below] + found[:below]
     precision[:below, :below] = PINNED * np.eye(below)
@@ -214,22 +186,6 @@ def refine(fit: Fit, *, seed: int = 0) -> Fit:
     theta, value, steps = solve(pinned, start)
     own = covariance[:below, :below]
     return replace(fit, problem=pinned, theta=theta, value=value, steps=steps, curve_covariance=own)
-
-
-def _sampled(fit: Fit, seed: int) -> Fit:
-    """Return the fit of the same form to a sample of the queries, if the log is large."""
-    counts = fit.problem.counts
-    cells = len(counts.pair)
-    if cells <= SAMPLE:
-        return fit
-    drawn = np.random.default_rng([seed, 43]).random(counts.queries) < SAMPLE / cells
-    if np.count_nonzero(drawn) < 2:
-        return fit
-    small, _ = take_queries(counts, drawn)
-    pairs = drawn[counts.query]
-    names = ("own", "features", "trees", "imputation")
-    given = {name: getattr(fit.given, name)[pairs] for name in names if len(getattr(fit.given, name))}
-    return fit_form(small, fit.form, replace(fit.given, **given), start=fit)
 
 
 @compiled

@@ -10,15 +10,16 @@ The ridge on w is the Lipschitz penalty of LBD: the gradient of log o_k by x is 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.sparse import csr_array, hstack
 from scipy.special import logit
 
 from clickprism.log_model.counts import LogCounts
+from clickprism.log_model.likelihood import Problem
 from clickprism.types import Float64, Int64
 
 SLOPE: Final = 1.0  # prior standard deviation of the slope of log o by log position, at the first position
@@ -30,11 +31,10 @@ COUPLING: Final = 0.1  # w, of standardised features
 POPULARITY: Final = 0.5  # a
 STRENGTH: Final = (5.0, 2.0)  # K: median, and standard deviation of log K
 SPREAD: Final = (0.37, 1.0)  # sigma: median, and standard deviation of log sigma
-ENGINE: Final = (
-    -0.5
-)  # prior mean of the slope of the prior's logit by the log of the first-shown position: engines work
+ENGINE: Final = -0.5  # prior mean of the slope of logit m by the log of the first-shown position: engines work
 FIRST: Final = 1.0  # its prior standard deviation, at the first position
-FIRST_CHANGE: Final = 0.5  # of its change from one knot to the next; sparse logs need a smooth function
+FIRST_CHANGE: Final = 0.1  # of its change from one knot to the next: sparse logs need a line, on which the order stays
+BENT: Final = 0.5  # likewise, if held-out clicks prefer a function that bends
 AT_RANDOM: Final = 2.0  # logit of pairs that only chance has placed
 KNOTS: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 30, 40, 60, 100, 200])  # positions
 FEATURE: Final = 0.5  # coefficients of standardised features
@@ -62,6 +62,7 @@ class Form:
         trust: Users click on high positions whatever is shown there.
         proportional: The prior strength is a number of clicks, not of impressions at the first position.
         rough: The curve may rise and fall from one position to the next, as on a page with several columns.
+        bent: The prior may rise and fall with the first-shown position.
     """
 
     curve: bool = True
@@ -77,6 +78,7 @@ class Form:
     trust: bool = False
     proportional: bool = True
     rough: bool = False
+    bent: bool = False
 
     def with_part(self, name: str, value: object = True) -> Form:
         """Return the form with one part changed."""
@@ -86,13 +88,7 @@ class Form:
 @final
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """Mean and standard deviation of each chosen feature, to standardise others in the same way.
-
-    Attributes:
-        chosen: Columns that are used, [columns].
-        mean: [columns].
-        spread: Infinite for a constant feature, [columns].
-    """
+    """Mean and standard deviation of each chosen feature; the spread of a constant feature is infinite."""
 
     chosen: Int64
     mean: Float64
@@ -100,12 +96,11 @@ class Scaler:
 
     @classmethod
     def of(cls, features: object, weight: Float64 | None = None) -> Scaler:
-        """Return the scaler of all features; the first `MOST_FEATURES` by variance of what `weight` says, if given."""
+        """Return the scaler of all features, or of the `MOST_FEATURES` that covary most with `weight`."""
         x = finite(features)
         mean = x.mean(axis=0) if len(x) else np.zeros(x.shape[1])
         spread = x.std(axis=0) if len(x) else np.ones(x.shape[1])
-        spread = np.where(spread > 1e-9 * np.maximum(np.abs(mean), 1.0), spread, np.inf)
-        chosen = np.flatnonzero(np.isfinite(spread))
+        chosen = np.flatnonzero(spread > 1e-9 * np.maximum(np.abs(mean), 1.0))
         if len(chosen) > MOST_FEATURES and weight is not None:
             pull = np.abs(((x[:, chosen] - mean[chosen]) / spread[chosen]).T @ weight)
             chosen = np.sort(chosen[np.argsort(-pull, kind="stable")[:MOST_FEATURES]])
@@ -115,30 +110,6 @@ class Scaler:
         """Return the chosen features, standardised; missing values become the mean, [pairs, columns]."""
         x = np.asarray(features)[:, self.chosen].astype(np.float64)
         return np.asarray((np.where(np.isfinite(x), x, self.mean) - self.mean) / self.spread)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Design:
-    """The matrices of a form on a log, and the prior of its parameters.
-
-    Attributes:
-        observation: X, [cells, columns].
-        coupled: Features that make the curve of a pair steeper, [pairs, columns]; None without coupling.
-        base: Log curve that they multiply, [cells]; None without coupling.
-        prior: Z, [pairs, prior parameters].
-        precision: Precision of the parameters, [parameters, parameters].
-        centre: Their mean, [parameters].
-        names: What the parameters are, [parameters].
-    """
-
-    observation: csr_array
-    coupled: Float64 | None
-    base: Float64 | None
-    prior: Float64
-    precision: Float64
-    centre: Float64
-    names: tuple[str, ...]
 
 
 @final
@@ -162,23 +133,28 @@ class Covariates:
     curve: Float64 = field(default_factory=lambda: np.zeros(0))
     kappa: float = 0.0
 
+    def take(self, pairs: object) -> Covariates:
+        """Return the covariates of these pairs."""
+        names = [name for name in ("own", "features", "trees", "imputation") if len(getattr(self, name))]
+        return replace(self, **{name: getattr(self, name)[pairs] for name in names})
 
-def design(counts: LogCounts, form: Form, given: Covariates) -> Design:
-    """Return the matrices of a form."""
-    blocks, precisions, names = [], [], []
-    positions = counts.positions
+
+def design(counts: LogCounts, form: Form, given: Covariates, offset: Float64 | None = None) -> Problem:
+    """Return the likelihood of a form on a log, with the prior of its parameters."""
+    positions, cells = counts.positions, len(counts.pair)
     below = np.flatnonzero(counts.position > 0)
-    cells = len(counts.pair)
+    lower = range(2, positions + 1)
+    blocks, precisions, names = [csr_array((cells, 0))], [np.zeros((0, 0))], list[str]()
     if form.curve and positions > 1:
         blocks.append(_indicators(below, counts.position[below] - 1, cells, positions - 1))
         precisions.append(smoothness(positions, ROUGH if form.rough else CHANGE))
-        names += [f"log o at position {k}" for k in range(2, positions + 1)]
+        names += [f"log o at position {k}" for k in lower]
     if form.context and len(counts.contexts) > 1 and positions > 1:
         for number, context in enumerate(counts.contexts):
             at = below[counts.context[below] == number]
             blocks.append(_indicators(at, counts.position[at] - 1, cells, positions - 1))
             precisions.append(smoothness(positions) / CONTEXT**2)
-            names += [f"log o at position {k}, {context}" for k in range(2, positions + 1)]
+            names += [f"log o at position {k}, {context}" for k in lower]
     if form.browsing and counts.last_click is not None:
         key = counts.position[below] * (positions + 1) + counts.last_click[below]
         kinds, kind = np.unique(key, return_inverse=True)
@@ -193,31 +169,29 @@ def design(counts: LogCounts, form: Form, given: Covariates) -> Design:
     if form.coupling:
         precisions.append(np.eye(given.own.shape[1]) / COUPLING**2)
         names += [f"w {number}" for number in range(given.own.shape[1])]
-    observation = csr_array(hstack(blocks, format="csr")) if blocks else csr_array((cells, 0))
-    extra = [[np.log(STRENGTH[0]), 1 / STRENGTH[1] ** 2]]
+    centres = {"log K": float(np.log(STRENGTH[0])), "log sigma": float(np.log(SPREAD[0]))}
+    centres |= {f"first shown at position {knot}": ENGINE * float(np.log(knot)) for knot in KNOTS.tolist()}
+    precisions.append(np.eye(1) / STRENGTH[1] ** 2)
     names.append("log K")
     if form.steepness or form.level:
-        extra.append([np.log(SPREAD[0]), 1 / SPREAD[1] ** 2])
+        precisions.append(np.eye(1) / SPREAD[1] ** 2)
         names.append("log sigma")
     prior, prior_precisions, prior_names = prior_columns(counts, form, given)
     names += prior_names
-    size = sum(map(len, precisions)) + len(extra) + prior.shape[1]
-    precision, centre, at = np.zeros((size, size)), np.zeros(size), 0
-    for block in precisions:
-        precision[at : at + len(block), at : at + len(block)] = block
-        at += len(block)
-    for middle, tight in extra:
-        precision[at, at], centre[at] = tight, middle
-        at += 1
-    for block in prior_precisions:
-        precision[at : at + len(block), at : at + len(block)] = block
-        at += len(block)
-    known = re.compile(r"first shown at position (\d+)")
-    for number, name in enumerate(names):
-        if (knot := known.fullmatch(name)) is not None:
-            centre[number] = ENGINE * np.log(int(knot[1]))
-    coupled = given.own if form.coupling else None
-    return Design(observation, coupled, base, prior, precision, centre, tuple(names))
+    return Problem(
+        counts,
+        csr_array(hstack(blocks, format="csr")),
+        prior,
+        np.asarray(block_diag(*precisions, *prior_precisions)),
+        np.array([centres.get(name, 0.0) for name in names]),
+        names=tuple(names),
+        steepness=form.steepness,
+        level=form.level,
+        proportional=form.proportional,
+        coupled=given.own if form.coupling else None,
+        base=base,
+        offset=offset,
+    )
 
 
 def prior_columns(counts: LogCounts, form: Form, given: Covariates) -> tuple[Float64, list[Float64], list[str]]:
@@ -228,7 +202,7 @@ def prior_columns(counts: LogCounts, form: Form, given: Covariates) -> tuple[Flo
         if counts.placed is not None:  # the position of a pair that only chance has placed is no evidence
             own = own * counts.placed[:, None]
         columns.append(own)
-        precisions.append(_steps(np.log(knots), FIRST, FIRST_CHANGE))
+        precisions.append(_steps(np.log(knots), FIRST, BENT if form.bent else FIRST_CHANGE))
         names += [f"first shown at position {knot}" for knot in knots[1:].tolist()]
         if counts.placed is not None:
             columns.append((~counts.placed[:, None]).astype(np.float64))
@@ -247,9 +221,9 @@ def prior_columns(counts: LogCounts, form: Form, given: Covariates) -> tuple[Flo
 
 
 def first_columns(first: Float64, positions: int) -> tuple[Float64, Int64]:
-    """Return the first-shown position as a piecewise linear function of its log: columns [pairs, knots - 1], and knots.
+    """Return the columns of a function of the first-shown position that is linear in its log between knots, and these.
 
-    The function is free at every knot, so that only documents shown at several positions tell the curve from it.
+    Columns are [pairs, knots - 1]. Only documents shown at several positions separate the curve from this function.
     """
     knots = KNOTS[: max(int(np.searchsorted(KNOTS, positions)) + 1, 2)]
     logs = np.log(knots)

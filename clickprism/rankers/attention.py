@@ -128,7 +128,7 @@ class AttentionNetwork(nn.Module):
         layer: nn.Linear = self.layers[-1]  # type: ignore[assignment]
         return layer
 
-    def anew(self, outputs: int) -> nn.Sequential:
+    def new_like(self, outputs: int) -> nn.Sequential:
         """Return a network of this shape with new weights, from torch's generator, and so many outputs."""
         body = AttentionBody(self.settings, self.features)
         return nn.Sequential(body, *_head(self.settings, body.pooled, outputs))

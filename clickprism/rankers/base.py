@@ -28,7 +28,7 @@ class Towered(Protocol):
         """Return the last layer, with its own weights: [..., width] to [..., 1]."""
         ...
 
-    def anew(self, outputs: int) -> nn.Sequential:
+    def new_like(self, outputs: int) -> nn.Sequential:
         """Return a network of this shape with new weights, linear at its end: [..., features] to [..., outputs]."""
         ...
 

@@ -47,7 +47,7 @@ class LinearNetwork(nn.Module):
         """Return the one layer."""
         return self.output
 
-    def anew(self, outputs: int) -> nn.Sequential:
+    def new_like(self, outputs: int) -> nn.Sequential:
         """Return one layer with so many outputs and weights of its own, all 0."""
         return nn.Sequential(_zeros(self.width, outputs))
 

@@ -84,6 +84,6 @@ class MLPNetwork(nn.Module):
         layer: nn.Linear = self.layers[-1]  # type: ignore[assignment]
         return layer
 
-    def anew(self, outputs: int) -> nn.Sequential:
+    def new_like(self, outputs: int) -> nn.Sequential:
         """Return layers of this shape with new weights, from torch's generator, and so many outputs."""
         return MLPNetwork(self.settings, self.features, outputs).layers

@@ -27,14 +27,16 @@ import numpy as np
 
 from clickprism.data.files import expand, read_bytes
 from clickprism.data.letor import OnError, PathLike
+from clickprism.data.tables import text_array
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Dataset, Float64, Int64, JudgedLists, Lists
-from reproduce.inforank.vocabulary import LONGEST, Column, Names, Vocabulary, take
+from clickprism.types import Dataset, Float32, Float64, Int64, JudgedLists, Lists, Text
 
 SOURCE: Final = "NTNU and Adresseavisen (reclab.idi.ntnu.no/dataset), for research"
 DAY: Final = re.compile(r"\d{8}(\.(json|jsonl|txt))?(\.(gz|zst))?")
 ANY: Final = re.compile(r"[^.].*\.(json|jsonl)(\.(gz|zst))?")
 PARTS: Final = ("train", "validation", "test")
+LONGEST: Final = 1000  # characters of a name
+MOST: Final = 10_000  # indicators of names
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,58 @@ class AdressaAccount:
 @final
 @dataclass(frozen=True, eq=False)
 class Adressa:
-    """The data set, what its features are, and an account of what was read."""
+    """The data set, with an indicator for each frequent name, and an account of what was read.
+
+    Attributes:
+        names: Of the features: "device=Mobile" for an indicator, "hour" for a number.
+    """
 
     dataset: Dataset
-    vocabulary: Vocabulary
+    names: tuple[str, ...]
     account: AdressaAccount
+
+    @property
+    def indicators(self) -> tuple[int, ...]:
+        """Return which features are indicators."""
+        return tuple(place for place, name in enumerate(self.names) if "=" in name)
+
+
+@dataclass(frozen=True, eq=False)
+class _Names:
+    """A column of names: `values[codes]`."""
+
+    codes: Int64
+    values: list[str]
+
+    def __getitem__(self, rows: Any) -> _Names:
+        return _Names(self.codes[rows], self.values)
+
+    def texts(self, what: str) -> Text:
+        """Return the names row by row; one very long name among many, which would fill memory, is an error."""
+        used, codes = np.unique(self.codes, return_inverse=True)
+        return text_array([self.values[code] for code in used], codes, what=f"the column of {what}")
+
+
+_Column: TypeAlias = _Names | Float64
+
+
+def _encoded(columns: dict[str, _Column], train: Int64, least_count: int) -> tuple[Float32, tuple[str, ...]]:
+    """Return numbers, and an indicator for each name that the training rows have so often; and their names."""
+    parts: list[Float32] = []
+    names: list[str] = []
+    for name, column in columns.items():
+        if isinstance(column, _Names):
+            counts = np.bincount(column.codes[train], minlength=len(column.values))
+            known = np.flatnonzero(counts >= least_count)
+            names += [f"{name}={column.values[code]}" for code in known]
+            if len(names) > MOST:
+                remedy = "Set a higher least_count"
+                raise DataError(f"indicators of names would be more than {MOST:,} features", remedy=remedy)
+            parts.append((column.codes[:, None] == known).astype(np.float32))
+        else:
+            names.append(name)
+            parts.append(column[:, None].astype(np.float32))
+    return np.concatenate(parts, axis=1), tuple(names)
 
 
 _Id: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST, pattern=r"\A[^\0]*\Z")]
@@ -191,8 +240,8 @@ class _Log:
         numbers = self.names[column]
         self.codes[column].append(numbers.setdefault(value, len(numbers)))
 
-    def column(self, name: str) -> Names:
-        return Names(np.array(self.codes[name], dtype=np.int64), list(self.names[name]))
+    def column(self, name: str) -> _Names:
+        return _Names(np.array(self.codes[name], dtype=np.int64), list(self.names[name]))
 
 
 def load_adressa(
@@ -232,11 +281,9 @@ def load_adressa(
     empty = next((each for each, chosen in zip(PARTS, rows, strict=True) if not len(chosen)), None)
     if empty is not None:
         raise DataError(f"has nothing for the {empty} part", file=folder, remedy="Give more days, or other shares")
-    learned = {key: take(column, rows[0]) for key, column in columns.items()}
-    vocabulary = Vocabulary.learn(learned, least_count=settings.least_count)
-    features = vocabulary.encode(columns)
+    features, names = _encoded(columns, rows[0], settings.least_count)
     try:
-        ids = user.take(first).texts("users"), article.take(first).texts("articles")
+        ids = user[first].texts("users"), article[first].texts("articles")
     except DataError as error:
         raise DataError(str(error), file=folder) from None
     judged = [_lists(features[chosen], pairs.grades[chosen], *(each[chosen] for each in ids)) for chosen in rows]
@@ -249,7 +296,7 @@ def load_adressa(
         threshold=pairs.threshold,
         relevant=float(pairs.grades.mean()),
     )
-    return Adressa(Dataset(name, *judged), vocabulary, account)
+    return Adressa(Dataset(name, *judged), names, account)
 
 
 class _Pairs:
@@ -278,18 +325,18 @@ class _Pairs:
         self.grades = ((normalised >= self.threshold) & (normalised > 0)).astype(np.int32)
 
 
-def _columns(log: _Log, time: Int64, first: Int64, identities: bool) -> dict[str, Column]:
+def _columns(log: _Log, time: Int64, first: Int64, identities: bool) -> dict[str, _Column]:
     """Features of each pair: of the article, and of the page view in which it was first read."""
     article = log.column("article")
     of = article.codes[first]
     categories = [(event.category1 or "").split("|") for event in log.articles]
-    columns: dict[str, Column] = {}
+    columns: dict[str, _Column] = {}
     if identities:
-        columns |= {"user": take(log.column("user"), first), "article": take(article, first)}
-    columns["category"] = take(_named([names[0] for names in categories]), of)
-    columns["subcategory"] = take(_named(["|".join(names[1:]) for names in categories]), of)
-    columns["keyword"] = take(_named([(_words(event.keywords) or [""])[0] for event in log.articles]), of)
-    columns |= {name: take(log.column(name), first) for name in CONTEXT}
+        columns |= {"user": log.column("user")[first], "article": article[first]}
+    columns["category"] = _named([names[0] for names in categories])[of]
+    columns["subcategory"] = _named(["|".join(names[1:]) for names in categories])[of]
+    columns["keyword"] = _named([(_words(event.keywords) or [""])[0] for event in log.articles])[of]
+    columns |= {name: log.column(name)[first] for name in CONTEXT}
     numbers: dict[str, Callable[[_Event], float]] = {
         "keywords": lambda event: len(_words(event.keywords)),
         "title_words": lambda event: len((event.title or "").split()),
@@ -311,10 +358,10 @@ def _lists(features: Any, grades: Any, users: Any, articles: Any) -> JudgedLists
     return JudgedLists(Lists(features[order], offsets, known, articles[order]), grades[order])
 
 
-def _named(values: Sequence[str]) -> Names:
+def _named(values: Sequence[str]) -> _Names:
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(value, len(numbers)) for value in values]
-    return Names(np.array(codes, dtype=np.int64), list(numbers))
+    return _Names(np.array(codes, dtype=np.int64), list(numbers))
 
 
 def _words(keywords: str | list[str] | None) -> list[str]:

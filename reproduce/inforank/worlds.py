@@ -86,9 +86,7 @@ def _load(world: World, folder: Path | None) -> cp.Dataset:
         return load_data(embedded(world.queries)).dataset
     if world.data == "adressa":
         read = load_adressa(folder or "")
-        names = read.vocabulary
-        encoded = read.dataset.map(lambda part: part.with_features(names.indicators(part.lists.features)))
-        return filter_lists(normalised(encoded, "quantile", keep=names.indicator_places)[0])
+        return filter_lists(normalised(read.dataset, "quantile", keep=read.indicators)[0])
     settings = DataSettings(source=world.data, folder=str(folder), fold=world.fold, normalise="quantile")
     return filter_lists(load_data(settings).dataset)
 

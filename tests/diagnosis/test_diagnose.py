@@ -52,7 +52,7 @@ def test_positions_that_nothing_links_are_found(policy: str) -> None:
     found = diagnosed(policy=policy)
     assert found.verdict("identifiability") == "absent"
     assert "Swap the results at positions" in found["identifiability"].advice
-    assert "identified by features only" in found["position"].sentence
+    assert "Identified by features only" in found["position"].sentence
 
 
 def test_users_who_react_to_clicks_above() -> None:

@@ -63,17 +63,17 @@ def test_a_curve_that_only_features_identify_says_so() -> None:
         evidence=np.array([90.0, 0.0, 0.0]),
     )
     model = hand_made(linkage=linkage)
-    assert "The curve is identified by features only" in position(LOG, model).sentence
+    assert "Identified by features only: position 2 to 3." in position(LOG, model).sentence
     assert "The position curve is identified by features only" in identifiability(model).sentence
     assert "doubtful" not in position(LOG, model).sentence
     above = replace(POSITION, verdict="inconclusive", estimate=1.8, lower=1.5, upper=2.1)
     found = position(LOG, hand_made({"position": above}, linkage=linkage)).sentence
     assert "may be observed 150% to 210% as often" in found
-    assert "It rises above 100%, which makes this assumption doubtful." in found
+    assert "It rises above 100%, which makes this doubtful." in found
     linkage = replace(LINKAGE, identified=("documents", "documents", "not identified"), groups=np.array([0, 0, 1]))
     unclear = replace(POSITION, verdict="inconclusive", lower=0.1, upper=2.3, note="positions below 2 are not linked")
     found = position(LOG, hand_made({"position": unclear}, linkage=linkage)).sentence
-    assert "Reason: positions below 2 are not linked. Some positions are not identified" in found
+    assert "Reason: positions below 2 are not linked. Not identified: position 3." in found
     assert "230%" not in found
 
 
@@ -120,7 +120,7 @@ def test_positions_that_are_not_linked() -> None:
     )
     found = identifiability(hand_made(linkage=apart))
     assert (found.verdict, found.estimate) == ("absent", 2.0)
-    assert "positions 1-2 | 3 are not linked to each other" in found.sentence
+    assert "positions 1 to 2 | 3 are not linked to each other" in found.sentence
     assert found.advice == "Swap the results at positions 2 and 3 in about 400 searches."
     weak = replace(apart, evidence=np.array([90.0, 90.0, 3.0]))
     found = identifiability(hand_made(linkage=weak))

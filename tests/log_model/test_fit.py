@@ -9,7 +9,7 @@ import pytest
 
 from clickprism.errors import DataError
 from clickprism.log_model.counts import LogCounts, count
-from clickprism.log_model.fit import FEWEST, Chosen, choose, fit_form, gain, moved_gain, take_queries
+from clickprism.log_model.fit import FEWEST, Chosen, choose, fit_form, gain, moved_gain
 from clickprism.log_model.terms import Covariates, Form, Scaler, design, smoothness, with_query_means
 from clickprism.types import Float64
 from tests.log_model.simulated_logs import World, power, world
@@ -173,7 +173,7 @@ def test_the_held_out_likelihood_is_close_to_that_of_refits_without_the_query() 
     whole = fit_form(counts, Form(), Covariates())
     exact = []
     for query in range(25):
-        others, _ = take_queries(counts, np.arange(25) != query)
+        others, _ = counts.take(np.arange(25) != query)
         theta = fit_form(others, Form(), Covariates(), start=whole).theta
         exact.append(whole.problem.evaluate(theta).by_query[query])
     cost, expected = whole.value.by_query - whole.held_out, whole.value.by_query - np.array(exact)
@@ -190,11 +190,11 @@ def test_gain_is_the_difference_of_held_out_likelihoods(plain: tuple[World, Chos
     assert forward[0] == pytest.approx(fit.held_out.sum() - other.held_out.sum())
 
 
-def test_take_queries_is_counting_these_queries_only() -> None:
+def test_taking_queries_is_counting_these_queries_only() -> None:
     made = world(7, queries=6, features=2)
     counts = count(made.log, by_popularity=True)
     chosen = np.array([False, True, False, True, True, False])
-    part, cells = take_queries(counts, chosen)
+    part, cells = counts.take(chosen)
     keep = chosen[counts.query]
     assert part.rows.tolist() == counts.rows[keep].tolist()
     assert np.unique(part.query).tolist() == [0, 1, 2]

@@ -32,9 +32,6 @@ def test_click_rates_are_those_of_the_users(setting: str) -> None:
     rates = theta * (relevance[:, None] * plus + (1 - relevance[:, None]) * minus)
     made = ClickParameters.of_trust(theta, plus, minus)
     assert made.click_rates(rates[:, 0]) == pytest.approx(rates)
-    alpha, beta = made.at_level((theta[0] * (plus[0] - minus[0]), theta[0] * minus[0]))
-    assert alpha == pytest.approx(theta * (plus - minus))
-    assert beta == pytest.approx(theta * minus)
 
 
 @given(st.lists(st.tuples(st.floats(1e-6, 1e3), st.floats(-10, 10)), max_size=12), st.booleans())
@@ -52,21 +49,21 @@ def test_json_gives_the_same_back(lines: list[tuple[float, float]], with_ends: b
     ("change", "words"),
     [
         ({"format": "other"}, "does not hold parameters"),
-        ({"alpha": None}, "needs alpha and beta"),
-        ({"alpha": [1, "2"]}, "alpha must be a list of numbers"),
-        ({"alpha": [1, True]}, "alpha must be a list of numbers"),
+        ({"alpha": None}, r"Expected `array`, got `null` - at `\$.alpha`"),
+        ({"alpha": [1, "2"]}, r"Expected `float | null`, got `str` - at `\$.alpha"),
+        ({"alpha": [1, True]}, r"got `bool` - at `\$.alpha"),
         ({"alpha": [1, None]}, "at position 2 alpha is nan"),
         ({"alpha": [1, 0]}, "at position 2 alpha is 0"),
         ({"alpha": [2, 1]}, "alpha_1 must be 1"),
         ({"beta": [0]}, "beta must have one number a position, 2"),
         ({"theta": [0.5, 1.5]}, "theta must be above 0 and at most 1"),
-        ({"gamma": 1}, "unknown field 'gamma'"),
-        ({"notes": [1]}, "notes a list of texts"),
-        ({"confidence": "high"}, "confidence must be a number"),
+        ({"gamma": 1}, "unknown field `gamma`"),
+        ({"notes": [1]}, r"Expected `str`, got `int` - at `\$.notes"),
+        ({"confidence": "high"}, r"Expected `float`, got `str` - at `\$.confidence"),
         ({"confidence": 1}, "confidence of intervals must be between 0 and 1"),
         ({"alpha_lower": [1, 0.6], "alpha_upper": [1, 0.4]}, "lower end of an interval of alpha is above"),
         ({"beta_upper": [0, float("inf")]}, "interval of beta is above its upper end, or not finite"),
-        ({"beta": [0, 10**400]}, "beta has a number that is too large"),
+        ({"beta": [0, 10**400]}, r"at `\$.beta"),
     ],
 )
 def test_what_is_broken_is_named(change: dict[str, object], words: str) -> None:

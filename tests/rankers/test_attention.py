@@ -212,7 +212,7 @@ def test_a_network_is_a_trunk_and_a_head_and_a_fresh_copy_shares_nothing(ranker:
     hidden = network.trunk()(x)
     assert hidden.shape == (3, network.width)
     assert torch.equal(network.last()(hidden)[:, 0], network(x))  # type: ignore[operator]
-    other = network.anew(2)
+    other = network.new_like(2)
     assert other(x).shape == (3, 2)
     assert isinstance(other[-1], nn.Linear)
     assert not {id(p) for p in other.parameters()} & {id(p) for p in network.parameters()}  # type: ignore[attr-defined]

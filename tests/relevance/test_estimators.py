@@ -71,7 +71,7 @@ def test_doubly_robust_is_equation_4_of_the_paper() -> None:
     counts = users.show(np.array([0.3]), np.array([[20, 30, 40]]), seed=0)
     assert counts.examination is not None
     gamma = 0.4
-    alpha, beta = users.parameters.at_level(users.level)
+    alpha, beta = users.parameters.alpha * slope, users.parameters.beta + users.parameters.alpha * start
     observed = counts.examination[0] / users.theta
     paper = gamma + ((counts.clicked[0] - counts.impressions[0] * beta) / alpha - observed * gamma).sum() / 90
     estimator = DoublyRobust(beta_1=start, theta=tuple(users.theta))
@@ -236,7 +236,8 @@ def test_equations_1_to_4_of_the_paper_by_hand() -> None:
     """Zou et al. 2022 on gamma, term by term: three impressions (k, c, e) of one pair, two positions."""
     theta, plus, minus = np.array([0.8, 0.5]), np.array([0.9, 0.8]), np.array([0.3, 0.1])
     parameters = ClickParameters.of_trust(theta, plus, minus)
-    alpha, beta = parameters.at_level((0.48, 0.24))  # alpha_1 = .8 (.9 - .3), beta_1 = .8 x .3
+    # alpha_1 = .8 (.9 - .3), beta_1 = .8 x .3
+    alpha, beta = parameters.alpha * 0.48, parameters.beta + parameters.alpha * 0.24
     assert alpha == pytest.approx([0.48, 0.35])
     assert beta == pytest.approx([0.24, 0.05])
     gamma, imputed = 0.4, 0.6

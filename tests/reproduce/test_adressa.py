@@ -83,15 +83,14 @@ def test_features_are_of_the_article_and_the_first_view(tmp_path: Path) -> None:
     events += [event("v", "c", 9, 4, category1="sport", os="Android", publishtime=None, keywords=None)]
     folder = write(tmp_path, {"20170101": events})
     read = load_adressa(folder, settings=AdressaSettings(shares=(0.4, 0.3, 0.3), least_count=1, identities=True))
-    names = list(read.vocabulary.columns)
-    assert names[:5] == ["user", "article", "category", "subcategory", "keyword"]
+    names = list(read.names)
+    assert names[:5] == ["user=u", "article=a", "category=nyheter", "subcategory=trondheim", "keyword=utenriks"]
     row = dict(zip(names, read.dataset.train.lists.features[0].tolist(), strict=True))
     assert row["age_hours"] == 3  # published 21:30, read 00:30
     assert (row["hour"], row["weekday"], row["keywords"], row["title_words"]) == (0, 6, 3, 4)
-    assert read.vocabulary.columns["device"] == ("Mobile",)
-    assert read.vocabulary.columns["subcategory"] == ("trondheim",)
+    assert [name for name in names if name.startswith("device")] == ["device=Mobile"]
     last = dict(zip(names, read.dataset.test.lists.features[0].tolist(), strict=True))
-    assert (last["category"], last["os"], last["user"], last["keywords"]) == (0, 0, 0, 0)
+    assert (last["category=nyheter"], last["os=iPhone OS"], last["user=u"], last["keywords"]) == (0, 0, 0, 0)
     assert np.isnan(last["age_hours"])
     assert not {"activeTime", "active", "time"} & set(names)
 

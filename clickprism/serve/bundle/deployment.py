@@ -203,12 +203,6 @@ class Deployment:
                 shutil.rmtree(each, ignore_errors=True)
 
 
-def current_bundle(source: Path) -> Bundle:
-    """Return the bundle in a folder, or the current bundle of a deployment, after a check of its files."""
-    deployment = Deployment(source)
-    return deployment.current() if deployment.exists() else Bundle.load(source)
-
-
 def warmed(bundle: Bundle) -> Scorer:
     """Return the scorer of a bundle, after a check of its scores on the sample of the bundle."""
     scorer = open_scorer(bundle)

@@ -44,12 +44,8 @@ ENCODE: Final = msgspec.json.Encoder().encode
 class Service:
     """The application; `start` and `stop` are its lifespan.
 
-    Args:
-        source: a bundle, or a deployment whose current bundle is followed.
-        settings: of the service.
-        token: what requests must carry as `Authorization: Bearer ...`; None for no authentication, or with a file of
-            tokens.
-        request_lines: whether to write a line of JSON for every request.
+    It serves a bundle, or follows the current bundle of a deployment. Without a token, and a file of tokens in the
+    settings, requests need none.
     """
 
     def __init__(self, source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool = True) -> None:

@@ -23,6 +23,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from clickprism._util.files import stamp
 from clickprism.errors import DataError
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.settings import is_loopback
@@ -51,29 +52,20 @@ class Answer:
 
 @final
 class Call:
-    """A request that is being answered.
-
-    Attributes:
-        started: When it came, by `time.perf_counter`.
-        request_id: Its `X-Request-Id` if that is safe to log, else a new one.
-        fields: Headers by name; the last of several with one name.
-        unread: Whether a part of the body may not have been read.
-        notes: Values for its line in the log.
-        after: What to do once the answer is sent.
-    """
+    """A request that is being answered."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope, self.method = scope, scope["method"]
         self.started = time.perf_counter()
-        self.fields: dict[bytes, bytes] = dict(scope["headers"])
+        self.fields: dict[bytes, bytes] = dict(scope["headers"])  # the last of several with one name
         given = self.fields.get(b"x-request-id")
         if given is not None and _REQUEST_ID.fullmatch(given):
             self.request_id = given.decode()
         else:
             self.request_id = f"{_PREFIX}-{next(_NUMBERS):x}"
         self.unread = self.fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.fields
-        self.notes: dict[str, Any] = {}
-        self.after: Callable[[], None] | None = None
+        self.notes: dict[str, Any] = {}  # for its line in the log
+        self.after: Callable[[], None] | None = None  # once the answer is sent
         self._receive = receive
 
     @property
@@ -88,13 +80,7 @@ class Call:
             raise Problem(415, f"send the body as Content-Type: {words}", kind="content-type")
 
     async def read(self, *, limit: int, timeout: float, gzip: bool = False) -> bytes:
-        """Return the whole body; status 413 if it is too long, 408 if it does not come in time.
-
-        Args:
-            limit: maximum number of bytes, as sent and, with `gzip`, after decompression.
-            timeout: seconds within which the body must arrive.
-            gzip: whether the body may be compressed; other encodings get status 415.
-        """
+        """Return the whole body, with `gzip` decompressed if need be: status 413 if it is too long, 408 if too slow."""
         encoding = self.fields.get(b"content-encoding", b"identity").strip().lower()
         if encoding != b"identity" and not (gzip and encoding == b"gzip"):
             taken = b"gzip" if gzip else b"identity"
@@ -177,11 +163,9 @@ def new_token() -> str:
 
 @final
 class Tokens:
-    """The tokens that are valid now: one that was given, or those of a file, which is read again when it changes.
+    """The tokens that are valid now: the given one, or those of a file, which is read again when it changes.
 
-    Args:
-        token: what requests must carry; None for no authentication, or with a file.
-        file: with one token per line; a file that cannot be read any more leaves the tokens as they were.
+    Without a token and a file, no authentication is needed. A file that breaks leaves the tokens as they were.
     """
 
     def __init__(self, token: str | None = None, file: Path | None = None) -> None:
@@ -202,9 +186,8 @@ class Tokens:
         """The tokens, the first of which signs cookies."""
         if self._file is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + TOKEN_SECONDS
-            with suppress(OSError, DataError):
-                about = self._file.stat()
-                seen = about.st_mtime_ns, about.st_size, about.st_ino
+            with suppress(DataError):
+                seen = stamp(self._file)
                 if seen != self._seen:
                     self._values, self._seen = read_tokens(self._file), seen
         return self._values

@@ -74,11 +74,8 @@ def as_lines(body: bytes) -> bytes:
 class EventSink:
     """Takes batches of events for a log. Threads may share one; any number of processes may have one for a log.
 
-    Args:
-        log: the folder of the log; it is created if it does not exist.
-        max_rows: of a batch.
-        max_waiting: batches of this process that wait for the log; more are refused for now.
-        group_seconds: minimum time from one commit of the log to the next, so that small batches go in together.
+    More than `max_waiting` batches that wait for the log are refused for now. From one commit of the log to the next
+    are at least `group_seconds`, so that small batches go in together.
     """
 
     def __init__(
@@ -101,12 +98,7 @@ class EventSink:
             return len(self._waiting)
 
     def accept(self, body: bytes, *, key: str) -> int:
-        """Write a batch to disk and return its number of rows; the log gets it soon.
-
-        Args:
-            body: JSON lines, or a JSON array, of rows as `clickprism log ingest` reads them.
-            key: the same key is the same batch.
-        """
+        """Write a batch, JSON lines or an array, to disk and return its number of rows; the log gets it soon."""
         lines = as_lines(body)
         rows = sum(bool(line.strip()) for line in lines.split(b"\n"))
         if not rows:

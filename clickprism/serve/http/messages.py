@@ -22,39 +22,27 @@ Raw = Value | bool | Text | list[Value] | None
 
 @final
 class Document(msgspec.Struct, forbid_unknown_fields=True):
-    """A document with what the request knows of it; the store has the rest.
+    """A document with what the request knows of it; the store has the rest."""
 
-    Attributes:
-        id: Id of the document in the store and the log.
-        features: Features by name, or in the order of `feature_names` or of the model; null where one is missing.
-            Features that are not given by name come from the store, or are filled as in training. A ranker that was
-            trained on categories, dates or vectors takes them as texts and lists by name.
-        text: Text for rankers that read texts.
-    """
-
-    id: Id
+    id: Id  # Id of the document in the store and the log
+    # Features by name, or in the order of `feature_names` or of the model; null where one is missing. Features that are
+    # not given by name come from the store, or are filled as in training. A ranker that was trained on categories,
+    # dates or vectors takes them as texts and lists by name.
     features: list[Value | None] | dict[str, Raw] | None = None
-    text: Text | None = None
+    text: Text | None = None  # Text for rankers that read texts
 
 
 @final
 class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """One query and the documents to rank for it.
+    """One query and the documents to rank for it."""
 
-    Attributes:
-        documents: Ids, or objects with features or texts, in the order of the search engine.
-        query_id: Id of the query in the store and the log.
-        query: Text of the query for rankers that read texts.
-        feature_names: Order of features that are lists; by default that of the model.
-        explain: Add the parts of each score.
-        top: Number of items in the answer; by default all.
-    """
-
+    # Ids, or objects with features or texts, in the order of the search engine
     documents: Annotated[list[Id | Document], Meta(min_length=1)]
-    query_id: Id | None = None
-    query: Text | None = None
-    feature_names: list[str] | None = None
-    explain: bool = False
+    query_id: Id | None = None  # Id of the query in the store and the log
+    query: Text | None = None  # Text of the query for rankers that read texts
+    feature_names: list[str] | None = None  # Order of features that are lists; by default that of the model
+    explain: bool = False  # Add the parts of each score
+    # Number of items in the answer; by default all
     top: Annotated[float, Meta(ge=1, le=1_000_000, multiple_of=1)] | None = None
 
     def ids(self) -> tuple[list[str], bool]:
@@ -92,52 +80,32 @@ def read_rank_request(body: bytes, *, max_documents: int) -> RankRequest:
 
 @final
 class Item(msgspec.Struct, omit_defaults=True, gc=False):
-    """A document of the ranking.
+    """A document of the ranking."""
 
-    Attributes:
-        id: Id of the document.
-        score: Score, higher first; null if the store does not have the document and the model needs its features.
-        parts: What the score consists of (`explain`).
-        ranker: Version of the model that placed the document here (interleaving).
-    """
-
-    id: str
+    id: str  # Id of the document
+    # Score, higher first; null if the store does not have the document and the model needs its features
     score: float | None
-    parts: dict[str, float | None] | None = None
-    ranker: str | None = None
+    parts: dict[str, float | None] | None = None  # What the score consists of (`explain`)
+    ranker: str | None = None  # Version of the model that placed the document here (interleaving)
 
 
 @final
 class RankAnswer(msgspec.Struct, omit_defaults=True):
-    """A ranking by one model and one version of the store.
+    """A ranking by one model and one version of the store."""
 
-    Attributes:
-        request_id: That of the request's `X-Request-Id`, or a new one.
-        model_version: Version of the bundle that scored.
-        took_ms: Milliseconds from the arrival of the request to here.
-        items: Documents, best first; where `reranked` is given, the others follow these in the order of the request.
-        feature_version: Version of the store.
-        feature_as_of: Time of its features (UTC).
-        feature_age: Seconds since then.
-        stale: Whether that is more than the limit of the service.
-        not_found: Documents that the store does not have.
-        observation: Observation probability by position, relative to position 1 (`explain`).
-        interleaved: Versions of the two models whose rankings were interleaved.
-        reranked: Number of documents that were re-ranked, from the first of the request, if not all.
-    """
-
-    request_id: str
-    model_version: str
-    took_ms: float
+    request_id: str  # That of the request's `X-Request-Id`, or a new one
+    model_version: str  # Version of the bundle that scored
+    took_ms: float  # Milliseconds from the arrival of the request to here
+    # Documents, best first; where `reranked` is given, the others follow these in the order of the request
     items: list[Item]
-    feature_version: str | None = None
-    feature_as_of: str | None = None
-    feature_age: float | None = None
-    stale: bool | None = None
-    not_found: list[str] | None = None
-    observation: list[float] | None = None
-    interleaved: list[str] | None = None
-    reranked: int | None = None
+    feature_version: str | None = None  # Version of the store
+    feature_as_of: str | None = None  # Time of its features (UTC)
+    feature_age: float | None = None  # Seconds since then
+    stale: bool | None = None  # Whether that is more than the limit of the service
+    not_found: list[str] | None = None  # Documents that the store does not have
+    observation: list[float] | None = None  # Observation probability by position, relative to position 1 (`explain`)
+    interleaved: list[str] | None = None  # Versions of the two models whose rankings were interleaved
+    reranked: int | None = None  # Number of documents that were re-ranked, from the first of the request, if not all
 
 
 @final
@@ -160,19 +128,12 @@ class ModelAnswer(msgspec.Struct, omit_defaults=True):
 
 @final
 class ModelsAnswer(msgspec.Struct, omit_defaults=True):
-    """The models that this worker answers with, and the store.
+    """The models that this worker answers with, and the store."""
 
-    Attributes:
-        models: The current model first.
-        previous: Versions that a rollback returns to, newest first.
-        problem: Why the model that the deployment points to is not served.
-        store: Version, time and size of the store.
-    """
-
-    models: list[ModelAnswer]
-    previous: list[str]
-    problem: str | None = None
-    store: dict[str, Any] | None = None
+    models: list[ModelAnswer]  # The current model first
+    previous: list[str]  # Versions that a rollback returns to, newest first
+    problem: str | None = None  # Why the model that the deployment points to is not served
+    store: dict[str, Any] | None = None  # Version, time and size of the store
 
 
 @final

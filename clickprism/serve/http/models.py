@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,10 +12,11 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from clickprism._util.files import stamp
 from clickprism.data.encoding import Encoding
 from clickprism.errors import ClickprismError, DataError
 from clickprism.serve.bundle.bundle import Bundle
-from clickprism.serve.bundle.deployment import Deployment, current_bundle, warmed
+from clickprism.serve.bundle.deployment import Deployment, Pointer, warmed
 from clickprism.serve.bundle.rollout import rollout_folder
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.call import write_line
@@ -37,18 +37,17 @@ class Live:
     """A model that is verified and warm, with the version that every answer of it carries.
 
     A request takes one at its start and keeps it to its end, whatever is promoted meanwhile.
-
-    Args:
-        source: a bundle, or a deployment whose current bundle is loaded.
-        store: where the click vectors are; a DataError if it lacks some.
-        rerank_depth: that of `ServeSettings`: None takes the scope of the bundle, 0 is no limit.
     """
 
-    def __init__(self, source: Path, store: FeatureStore | None, *, rerank_depth: int | None = None) -> None:
-        deployment = Deployment(source)
-        pointer = deployment.pointer() if deployment.exists() else None
-        self.bundle = bundle = Bundle.load(source) if pointer is None else deployment.bundle(pointer.version)
-        self.manifest, self.version, self.since = bundle.manifest, bundle.version, datetime.now(UTC)
+    def __init__(
+        self, bundle: Bundle, pointer: Pointer | None, store: FeatureStore | None, *, rerank_depth: int | None = None
+    ) -> None:
+        self.bundle, self.manifest, self.version, self.since = (
+            bundle,
+            bundle.manifest,
+            bundle.version,
+            datetime.now(UTC),
+        )
         self.previous, self.share = ((), 1.0) if pointer is None else (pointer.previous, pointer.share)
         scope = self.manifest.scope
         self.rerank_depth = (scope and scope.rerank_depth) if rerank_depth is None else rerank_depth or None
@@ -67,15 +66,16 @@ class Live:
             self.encoded[feature.name] = slice(start, start + len(feature.names))
         self._columns: tuple[tuple[str, ...], dict[str, slice | Int64 | None]] = ((), {})
         if self.needs_clicks:
-            self._check_clicks(source, store)
+            self._check_clicks(store)
 
-    def _check_clicks(self, source: Path, store: FeatureStore | None) -> None:
+    def _check_clicks(self, store: FeatureStore | None) -> None:
+        file = self.bundle.folder
         if store is None:
-            raise DataError("needs click vectors", file=source, remedy="Give the store that has them: --store")
+            raise DataError("needs click vectors", file=file, remedy="Give the store that has them: --store")
         lacking = [name for name in self.scorer.click_fields if name not in store.info.fields]
         if lacking:
             problem = f"needs click fields that the store does not have: {', '.join(lacking[:5])}"
-            raise DataError(problem, file=source, remedy="Publish them: clickprism store publish LOG --to STORE")
+            raise DataError(problem, file=file, remedy="Publish them: clickprism store publish LOG --to STORE")
 
     def reranked(self, documents: int) -> int | None:
         """Return how many of these documents it re-ranks; None for all."""
@@ -110,6 +110,15 @@ class Live:
         )
 
 
+def load(source: Path) -> tuple[Bundle, Pointer | None]:
+    """Return the bundle in a folder, or the current bundle of a deployment with its pointer."""
+    deployment = Deployment(source)
+    if not deployment.exists():
+        return Bundle.load(source), None
+    pointer = deployment.pointer()
+    return deployment.bundle(pointer.version), pointer
+
+
 def _encoding(bundle: Bundle) -> Encoding | None:
     """Return how training encoded the features, if it did and the ranker takes the encoded columns."""
     plain = bundle.manifest.data.get("encoding")
@@ -138,12 +147,7 @@ def _columns(fields: tuple[str, ...], wanted: tuple[str, ...]) -> slice | Int64 
 
 @final
 class Follower:
-    """Keeps the model of a bundle or a deployment.
-
-    Attributes:
-        live: The model that answers; None until the first is warm. Readers take it once for a request.
-        problem: Why the model that is pointed to is not served; None if it is.
-    """
+    """Keeps the model of a bundle or a deployment."""
 
     def __init__(
         self,
@@ -154,32 +158,28 @@ class Follower:
         rerank_depth: int | None = None,
         optional: bool = False,
     ) -> None:
-        self.live: Live | None = None
-        self.problem: str | None = None
+        self.live: Live | None = None  # the model that answers, once the first is warm
+        self.problem: str | None = None  # why the model that is pointed to is not served
         self._source, self._store, self._changed = source, store, changed
         self._rerank_depth, self._optional = rerank_depth, optional
-        self._seen: object = None
+        self._seen: object = "nothing yet"
         self._verified: set[str] = set()
         self._again = 0.0
 
     def look(self) -> None:
         """Take over the model that is pointed to if it is new; if it is broken, keep the old one."""
-        try:
-            about = os.stat(Deployment(self._source).pointer_file)
-            stamp: object = about.st_mtime_ns, about.st_ino
-        except OSError:
-            stamp = "bundle"
-        if stamp == self._seen and (self.problem is None or time.monotonic() < self._again):
+        seen = stamp(Deployment(self._source).pointer_file)
+        if seen == self._seen and (self.problem is None or time.monotonic() < self._again):
             return
-        self._seen = stamp
-        if self._optional and stamp == "bundle":  # there is no rollout
+        self._seen = seen
+        if self._optional and seen is None:  # there is no rollout
             self.live = self.problem = None
             return
         try:
-            bundle = current_bundle(self._source)
+            bundle, pointer = load(self._source)
             if self._verified and bundle.version not in self._verified:  # the command has verified the first
                 verify_apart(bundle.folder)
-            live = Live(self._source, self._store(), rerank_depth=self._rerank_depth)
+            live = Live(bundle, pointer, self._store(), rerank_depth=self._rerank_depth)
             self._verified.add(live.version)
             self.live, self.problem = live, None
         except (ClickprismError, OSError) as error:
@@ -192,14 +192,7 @@ class Follower:
 
 @final
 class Models:
-    """The models and the store of a worker.
-
-    Attributes:
-        current: The model whose ranking is answered.
-        challenger: The model whose ranking is interleaved with it, if there is one.
-        shadow: Scores after the answer, if there is one.
-        store: None until it is open, or without a store.
-    """
+    """The models and the store of a worker: the current one, one that is interleaved with it, and a shadow."""
 
     def __init__(self, source: Path, settings: ServeSettings, metrics: Metrics, *, tell_swaps: bool) -> None:
         self._settings, self._metrics, self._tell_swaps = settings, metrics, tell_swaps

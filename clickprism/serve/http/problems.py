@@ -18,23 +18,14 @@ _FIELD = re.compile(r"(?:missing required|contains unknown) field `([^`]+)`")
 
 @final
 class Details(msgspec.Struct, omit_defaults=True):
-    """The body of an error.
+    """The body of an error."""
 
-    Attributes:
-        title: The status in words.
-        status: Status of HTTP.
-        detail: What is wrong with this request, and what to do.
-        request_id: Id of the request in the log of the service.
-        type: Kind of the error, a stable word.
-        pointer: JSON pointer (RFC 6901) to the wrong part of the body.
-    """
-
-    title: str
-    status: int
-    detail: str
-    request_id: str
-    type: str = "about:blank"
-    pointer: str | None = None
+    title: str  # The status in words
+    status: int  # Status of HTTP
+    detail: str  # What is wrong with this request, and what to do
+    request_id: str  # Id of the request in the log of the service
+    type: str = "about:blank"  # Kind of the error, a stable word
+    pointer: str | None = None  # JSON pointer (RFC 6901) to the wrong part of the body
 
 
 @final

@@ -24,12 +24,11 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
-from clickprism.serve.bundle.deployment import current_bundle
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.app import Service
 from clickprism.serve.http.call import read_tokens, write_line
 from clickprism.serve.http.metrics import FOLDER
-from clickprism.serve.http.models import Live
+from clickprism.serve.http.models import Live, load
 from clickprism.serve.http.protocol import Protocol
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store.base import open_store
@@ -52,27 +51,16 @@ LOGGING: Final = {
 @final
 @dataclass(frozen=True)
 class Listening:
-    """Where a service listens, and what it serves.
+    """Where a service listens, and what it serves."""
 
-    Attributes:
-        address: Address for clients.
-        host: Host that it listens on.
-        port: Port that it listens on.
-        pid: Process id of the supervisor; stop the service with SIGINT or SIGTERM.
-        version: Version of the bundle.
-        kind: Kind of the ranker.
-        token: Token that was generated for this run; None if there is none, or if it was given.
-        rerank_depth: Number of documents of a request that are re-ranked, from the first; None for all.
-    """
-
-    address: str
-    host: str
-    port: int
-    pid: int
-    version: str
-    kind: str
-    token: str | None
-    rerank_depth: int | None = None
+    address: str  # Address for clients
+    host: str  # Host that it listens on
+    port: int  # Port that it listens on
+    pid: int  # Process id of the supervisor; stop the service with SIGINT or SIGTERM
+    version: str  # Version of the bundle
+    kind: str  # Kind of the ranker
+    token: str | None  # Token that was generated for this run; None if there is none, or if it was given
+    rerank_depth: int | None = None  # Number of documents of a request that are re-ranked, from the first; None for all
 
     def tables(self) -> list[Table]:
         """Return the address and the bundle."""
@@ -90,11 +78,11 @@ def check(source: Path, settings: ServeSettings, *, token: str | None) -> Live:
         check_token(token, host=settings.host)
     else:
         read_tokens(settings.token_file)
-    sources = [each for each in (source, settings.shadow, settings.interleave) if each]
-    for each in sources:
-        verify_apart(current_bundle(each).folder)
+    found = [load(each) for each in (source, settings.shadow, settings.interleave) if each]
+    for bundle, _ in found:
+        verify_apart(bundle.folder)
     with nullcontext() if settings.store is None else closing(open_store(settings.store)) as store:
-        models = [Live(each, store, rerank_depth=settings.rerank_depth) for each in sources]
+        models = [Live(*each, store, rerank_depth=settings.rerank_depth) for each in found]
     return models[0]
 
 
@@ -116,8 +104,8 @@ def run(
         source: a bundle, or a deployment whose current bundle is followed.
         settings: of the service.
         token: what requests must carry; None for no authentication.
-        listening: receives the address once the service listens.
-        generated: whether the token was generated for this run, so that `listening` has to tell it.
+        listening: receives the address once the service listens, and the token if it was `generated` for this run.
+        generated: whether the token was generated for this run.
         request_lines: whether to write a line of JSON for every request.
         make: makes the application of a worker, in a fresh interpreter, from the arguments of `Service`.
     """

@@ -115,27 +115,18 @@ class Bar(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Row:
-    """A document in the three rankings.
+    """A document in the three rankings."""
 
-    Attributes:
-        key: Its place in the log, from 0, which connects its marks on the page.
-        naive: Rank by a ranker on raw clicks, re-ranked as deep; None without one.
-        debiased: Rank by the ranker that is served.
-        score: Score of the served ranker, from the lowest of the query to the highest.
-        relevance: Click rate divided by the observation, which estimates the click rate at position 1.
-        observation: How often its positions are observed, relative to position 1.
-    """
-
-    key: int
+    key: int  # Its place in the log, from 0, which connects its marks on the page
     name: str
     id: str
     logged: int
-    naive: int | None
-    debiased: int
-    score: Bar
-    relevance: Bar
+    naive: int | None  # Rank by a ranker on raw clicks, re-ranked as deep; None without one
+    debiased: int  # Rank by the ranker that is served
+    score: Bar  # Score of the served ranker, from the lowest of the query to the highest
+    relevance: Bar  # Click rate divided by the observation, which estimates the click rate at position 1
     naive_score: Bar
-    observation: Bar
+    observation: Bar  # How often its positions are observed, relative to position 1
     click_rate: Bar
     impressions: Bar
 

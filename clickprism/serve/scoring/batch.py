@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -14,20 +14,12 @@ from clickprism._util.tables import Table
 from clickprism.errors import DataError
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.scoring.scorer import Candidates, Scorer, open_scorer
-from clickprism.types import Float32, Int64
+from clickprism.types import Float32
 
 IDS: Final = ("query_id", "document_id")
 TABLES: Final = (".csv", ".tsv", ".jsonl")
 ROWS: Final = 65_536
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Rows of a file: who they are, where it says so, and what is scored."""
-
-    ids: dict[str, Any]
-    candidates: Candidates
+Block: TypeAlias = tuple[dict[str, Any], Candidates]  # the ids of rows of a file, and what is scored
 
 
 @final
@@ -73,9 +65,9 @@ def score_file(
         raise DataError("the ranker reads texts, which files of features do not have", file=file)
     ids: dict[str, list[Any]] = {}
     scores = []
-    for block in _blocks(file, scorer, whole=by_list(bundle)):
-        scores.append(scorer.score(block.candidates).scores)
-        for name, values in block.ids.items():
+    for named, candidates in _blocks(file, scorer, whole=by_list(bundle)):
+        scores.append(scorer.score(candidates).scores)
+        for name, values in named.items():
             ids.setdefault(name, []).append(values)
     if not scores:
         raise DataError("has no row to score", file=file)
@@ -87,7 +79,7 @@ def score_file(
 
 
 def by_list(bundle: Bundle) -> bool:
-    """Whether features are normalised within each list."""
+    """Return whether features are normalised within each list."""
     rankers = (bundle.manifest.main, bundle.manifest.imputation)
     kinds = [part.normaliser["kind"] for part in rankers if part is not None and part.normaliser is not None]
     return any(str(kind).startswith("query-") for kind in kinds)
@@ -111,7 +103,7 @@ def _letor(file: Path, scorer: Scorer) -> Iterator[Block]:
     ids: dict[str, Any] = {"query_id": lists.query_ids[lists.list_of]}
     if lists.document_ids is not None:
         ids["document_id"] = lists.document_ids
-    yield Block(ids, Candidates(features=lists.features, offsets=lists.offsets))
+    yield ids, Candidates(features=lists.features, offsets=lists.offsets)
 
 
 def _table(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
@@ -151,7 +143,7 @@ def _numbers(file: Path, name: str, column: Any) -> Float32:
     try:
         found: Float32 = column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as error:
-        raise DataError(f"has a column {name!r} that is no number ({error})", file=file) from None
+        raise DataError(f"has a column {name!r} that is not a number ({error})", file=file) from None
     return found
 
 
@@ -159,7 +151,7 @@ def _check_columns(file: Path, scorer: Scorer, header: Any) -> None:
     missing = [name for name in (*scorer.feature_names, *scorer.click_fields) if name not in set(header)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        remedy = f"Its columns are {', '.join(map(str, list(header)[:8]))}, ...; the bundle names what it takes"
+        remedy = f"Its columns are {', '.join(map(str, list(header)[:8]))}, ...; the bundle names what it needs"
         raise DataError(f"has no column {missing[0]!r}{more}", file=file, remedy=remedy)
 
 
@@ -168,17 +160,14 @@ def _block(file: Path, scorer: Scorer, numbers: dict[str, Float32], ids: dict[st
         np.stack([numbers[name] for name in names], axis=1) if names else None
         for names in (scorer.feature_names, scorer.click_fields)
     )
-    offsets = _offsets(file, ids) if whole else None
-    return Block(ids, Candidates(features=features, clicks=clicks, offsets=offsets))
-
-
-def _offsets(file: Path, ids: dict[str, Any]) -> Int64:
-    """Where the rows of a query begin and end; each must stand together."""
-    if "query_id" not in ids:
-        remedy = "Give a column query_id: features are normalised within the list of each query"
-        raise DataError("does not say the query of each row", file=file, remedy=remedy)
-    queries = ids["query_id"]
-    starts = np.flatnonzero(np.concatenate([[True], queries[1:] != queries[:-1]]))
-    if len(np.unique(queries[starts])) < len(starts):
-        raise DataError("has rows of a query apart from each other", file=file, remedy="Sort it by query_id")
-    return np.append(starts, len(queries)).astype(np.int64)
+    offsets = None
+    if whole:
+        if "query_id" not in ids:
+            remedy = "Give a column query_id: features are normalised within the list of each query"
+            raise DataError("does not say the query of each row", file=file, remedy=remedy)
+        queries = ids["query_id"]
+        starts = np.flatnonzero(np.concatenate([[True], queries[1:] != queries[:-1]]))
+        if len(np.unique(queries[starts])) < len(starts):
+            raise DataError("has rows of a query apart from each other", file=file, remedy="Sort it by query_id")
+        offsets = np.append(starts, len(queries)).astype(np.int64)
+    return ids, Candidates(features=features, clicks=clicks, offsets=offsets)

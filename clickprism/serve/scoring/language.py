@@ -14,16 +14,7 @@ import numpy as np
 
 from clickprism.data.bm25 import BM25, BM25Corpus
 from clickprism.errors import ClickprismError, DataError, MissingExtraError
-from clickprism.rankers.text_tokens import (
-    Layout,
-    Pairs,
-    Tokens,
-    assemble,
-    by_length,
-    distinct_texts,
-    pair_up,
-    tokenise,
-)
+from clickprism.rankers.text_tokens import Layout, Pairs, Tokens, assemble, by_length, distinct_texts, pair_up, tokenise
 from clickprism.serve.bundle.bundle import Bundle, Role
 from clickprism.serve.scoring.scorer import Candidates, Need, Scored, check_sample, open_session
 from clickprism.settings import build

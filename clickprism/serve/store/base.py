@@ -44,21 +44,13 @@ class StoreUnavailableError(ClickprismError):
 @final
 @dataclass(frozen=True, eq=False)
 class StoreInfo:
-    """What one version of a store is.
+    """What one version of a store is."""
 
-    Attributes:
-        version: Version, as every answer names it; other content has another version.
-        as_of: Time of the features (UTC, without a zone).
-        fields: Names of the L values of a pair.
-        empty: Values of a pair that is not in the store, [L].
-        pairs: Number of pairs.
-    """
-
-    version: str
-    as_of: datetime
-    fields: tuple[str, ...]
-    empty: Float32
-    pairs: int
+    version: str  # Version, as every answer names it; other content has another version
+    as_of: datetime  # Time of the features (UTC, without a zone)
+    fields: tuple[str, ...]  # Names of the L values of a pair
+    empty: Float32  # Values of a pair that is not in the store, [L]
+    pairs: int  # Number of pairs
 
     def __post_init__(self) -> None:
         check(self.as_of.tzinfo is None, "as_of must be UTC, without a zone")
@@ -101,23 +93,14 @@ class StoreInfo:
 @final
 @dataclass(frozen=True)
 class StoreDescription:
-    """What a store contains.
+    """What a store contains."""
 
-    Attributes:
-        store: Folder or address.
-        version: Current version, as every answer of the service names it.
-        as_of: Time of the features (UTC).
-        age_seconds: Age of the features.
-        pairs: Number of query-document pairs.
-        fields: Names of the values of a pair.
-    """
-
-    store: str
-    version: str
-    as_of: datetime
-    age_seconds: float
-    pairs: int
-    fields: tuple[str, ...]
+    store: str  # Folder or address
+    version: str  # Current version, as every answer of the service names it
+    as_of: datetime  # Time of the features (UTC)
+    age_seconds: float  # Age of the features
+    pairs: int  # Number of query-document pairs
+    fields: tuple[str, ...]  # Names of the values of a pair
 
     def tables(self) -> list[Table]:
         """Return the current version, and the names of the fields."""
@@ -128,24 +111,16 @@ class StoreDescription:
 
 @final
 class Found(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The rows of some documents of a query, all of one version.
+    """The rows of some documents of a query, all of one version."""
 
-    Attributes:
-        rows: Rows of documents of the query, read only, [m, L].
-        places: Row of each document in the question, -1 if the store does not have the pair, [n].
-        whole: Whether the store has all pairs.
-        info: Of the version.
-        scores: Scores of the rows by version of the model, which `clickprism.serve.http.ranking` remembers here; None
-            if rows are read again for each lookup.
-        held: Keeps the file open in which the rows are.
-    """
-
-    rows: Float32
-    places: Int64
-    whole: bool
-    info: StoreInfo
+    rows: Float32  # Rows of documents of the query, read only, [m, L]
+    places: Int64  # Row of each document in the question, -1 if the store does not have the pair, [n]
+    whole: bool  # Whether the store has all pairs
+    info: StoreInfo  # Of the version
+    # Scores of the rows by version of the model, which `clickprism.serve.http.ranking` remembers here; None if rows are
+    # read again for each lookup
     scores: dict[str, Float64] | None = None
-    held: object = None
+    held: object = None  # Keeps the file open in which the rows are
 
     @property
     def x(self) -> Float32:

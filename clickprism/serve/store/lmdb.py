@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 import lmdb
 
 from clickprism._util.crash_points import crash_point
-from clickprism._util.files import DRAFT, create_folder, lock, sync, write_errors, write_file
+from clickprism._util.files import DRAFT, create_folder, lock, stamp, sync, write_errors, write_file
 from clickprism.errors import DataError
 from clickprism.serve.store.base import (
     AGAIN,
@@ -133,9 +133,7 @@ def current_folder(folder: Path) -> Path:
 class LmdbStore:
     """The store in a folder, open to read. It may be shared by threads, and used on in a forked process.
 
-    Args:
-        folder: that `clickprism store publish` has filled.
-        poll_seconds: how often to look for a new version; 0: at every lookup.
+    It looks for a new version every `poll_seconds`.
     """
 
     def __init__(self, folder: Path, *, poll_seconds: float = 0.2) -> None:
@@ -143,7 +141,7 @@ class LmdbStore:
         self.problem: Exception | None = None
         self._poll, self._next = poll_seconds, 0.0
         self._following = threading.Lock()
-        self._seen = self._pointer()
+        self._seen = stamp(self.folder / POINTER)
         self._snapshot: LmdbSnapshot | None = self._newest()
 
     @property
@@ -167,7 +165,7 @@ class LmdbStore:
         if time.monotonic() >= self._next and self._following.acquire(blocking=False):
             try:
                 self._next = time.monotonic() + self._poll
-                seen = self._pointer()
+                seen = stamp(self.folder / POINTER)
                 if seen != self._seen:
                     self._snapshot = self._newest()
                     self._seen, self.problem = seen, None
@@ -178,14 +176,6 @@ class LmdbStore:
         if self._snapshot is None:
             raise StoreUnavailableError(f"{self.folder}: the store is closed")
         return self._snapshot
-
-    def _pointer(self) -> tuple[int, int]:
-        """Return what changes whenever the pointer does."""
-        try:
-            found = os.stat(self.folder / POINTER)
-        except FileNotFoundError:
-            return 0, 0
-        return found.st_mtime_ns, found.st_ino
 
     def _newest(self) -> LmdbSnapshot:
         folder = current_folder(self.folder)
@@ -208,12 +198,9 @@ _MAP_BYTES: Final = 1 << 40
 
 @final
 class LmdbBuilder:
-    """Fills a folder with a new version; use it in a `with`, one at a time in a folder.
+    """Fills a folder with a new version; use it in a `with`.
 
-    Args:
-        folder: of the store; it is created if missing.
-        grace: seconds for which a version stays after it was replaced.
-        waiting: called once if another process builds here.
+    A version stays for `grace` seconds after it was replaced. `waiting` is called if another process builds here.
     """
 
     def __init__(self, folder: Path, *, grace: float, waiting: Callable[[], None] | None = None) -> None:

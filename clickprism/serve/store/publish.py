@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 
-from clickprism._util.files import sha256
+from clickprism._util.files import sha256, stamp
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
@@ -62,23 +62,14 @@ _NUMBERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT
 @final
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A table of pairs.
+    """A table of pairs."""
 
-    Attributes:
-        sql: Gives query_id, document_id and x, a list of numbers, of the rows in `file`.
-        file: Parameter of the SQL.
-        fields: Names of the numbers in x.
-        empty: Values of a pair that the table does not have, [fields].
-        as_of: Time of the values (UTC).
-        fingerprint: Hash of all its rows.
-    """
-
-    sql: str
-    file: Any
-    fields: tuple[str, ...]
-    empty: Float32
-    as_of: datetime
-    fingerprint: str
+    sql: str  # Gives query_id, document_id and x, a list of numbers, of the rows in `file`
+    file: Any  # Parameter of the SQL
+    fields: tuple[str, ...]  # Names of the numbers in x
+    empty: Float32  # Values of a pair that the table does not have, [fields]
+    as_of: datetime  # Time of the values (UTC)
+    fingerprint: str  # Hash of all its rows
 
 
 def snapshot_source(snapshot: Snapshot) -> Source:
@@ -98,11 +89,7 @@ def table_source(
 ) -> Source:
     """Return a file with query_id, document_id and a number in every other column; a missing one is NaN.
 
-    Args:
-        connection: of DuckDB.
-        path: Parquet, CSV or JSON lines.
-        chosen: columns to publish, with their names in the store; by default all, under their own names.
-        empty: value of a pair that the file does not have.
+    `chosen` has the columns to publish, with their names in the store; `empty` is the value of pairs that it lacks.
     """
     if not path.is_file():
         raise DataError("does not exist", file=path)
@@ -129,21 +116,13 @@ def table_source(
 @final
 @dataclass(frozen=True)
 class Published:
-    """What was published.
+    """What was published."""
 
-    Attributes:
-        info: What the current version of the store contains.
-        changed: False if the store had this version already, so that nothing was written.
-        queries: Number of queries that were written.
-        checked: Number of queries that were read back and compared.
-        seconds: Time that it took.
-    """
-
-    info: StoreInfo
-    changed: bool
-    queries: int
-    checked: int
-    seconds: float
+    info: StoreInfo  # What the current version of the store contains
+    changed: bool  # False if the store had this version already, so that nothing was written
+    queries: int  # Number of queries that were written
+    checked: int  # Number of queries that were read back and compared
+    seconds: float  # Time that it took
 
     def tables(self) -> list[Table]:
         """Return one row for each fact."""
@@ -238,8 +217,8 @@ def follow(
             raise SettingError(name, getattr(settings, name), "not be given together with --follow")
 
     def state() -> object:
-        files = [path.stat() for path in (settings.features, settings.imputed, settings.estimates) if path is not None]
-        return log.table("snapshots").version, [(file.st_mtime_ns, file.st_size, file.st_ino) for file in files]
+        files = [path for path in (settings.features, settings.imputed, settings.estimates) if path is not None]
+        return log.table("snapshots").version, [stamp(path) for path in files]
 
     before = None
     while True:

@@ -170,9 +170,7 @@ _SWITCH_SECONDS: Final = 600
 class RedisBuilder:
     """Fills a prefix with a new version; of several at a time, the last one to switch is current.
 
-    Args:
-        url: as `RedisStore` takes it.
-        grace: seconds for which a version stays after it was replaced.
+    A version stays for `grace` seconds after it was replaced.
     """
 
     def __init__(self, url: str, *, grace: float) -> None:
