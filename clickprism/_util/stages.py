@@ -105,7 +105,8 @@ def _begin(path: Path, command: str, identity: dict[str, Any]) -> datetime:
             draft.unlink(missing_ok=True)
     file, again = path / START, "Choose another --out, or delete the folder to start again"
     if not file.is_file():
-        strange = sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
+        expected = (LOCK, "log")  # "log" is the ingested copy of raw events
+        strange = sorted(entry.name for entry in path.iterdir() if entry.name not in expected)
         if strange:
             remedy = "Choose a folder that is empty or does not exist"
             raise DataError(f"contains {strange[0]}, which is not from clickprism {command}", file=path, remedy=remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -56,9 +57,11 @@ def auto(
     from clickprism.auto.report import as_plain
     from clickprism.auto.run import auto
     from clickprism.experiments.compare import open_log
+    from clickprism.log.store import record_result
 
     stages: list[str] = []
     name = Path(log).name
+    reading = replace(reading, copy=reading.copy or out / "log")
     with output.status() as status:
 
         def report(stage: str, text: str) -> None:
@@ -80,6 +83,8 @@ def auto(
         except KeyboardInterrupt:
             output.note("Run the same command again to continue.")
             raise
+    for ingested in (Path(log), reading.copy):
+        record_result(ingested, out, command_line("auto", log, "--out", out))
     output.show(result.text(log=log, program=program()), as_plain(result, name))
     output.note(f"\nReport: {result.report}\nEvery decision: {out / 'auto.json'}")
     if result.bundle is None:
@@ -117,10 +122,12 @@ def diagnose(
     from clickprism.diagnosis.diagnose import check_names, diagnose
     from clickprism.diagnosis.report import report_of, write_page
     from clickprism.experiments.compare import open_log
+    from clickprism.log.store import record_result
 
     check_names(only or None)
     if out is not None:
         make_folder(out)
+        reading = replace(reading, copy=reading.copy or out / "log")
     with output.status() as status:
         status("reading the log")
         logged = open_log(log, settings=reading, table=table, note=output.note).logged
@@ -135,6 +142,8 @@ def diagnose(
     if out is None:
         output.note(f"To write a report: {command_line('diagnose', log, '--out', 'runs/diagnosis')}")
         return
+    for each in (Path(log), reading.copy):
+        record_result(each, out, command_line("diagnose", log, "--out", out))
     following = [command_line("bias", "position", log, "--out", "runs/curves")]
     if logged.has_features:
         following.append(command_line("auto", log, "--out", "runs/auto"))

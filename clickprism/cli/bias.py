@@ -277,14 +277,9 @@ def _read_sessions(log: Path, on_error: Literal["raise", "quarantine"], output: 
     if not (log / "log.toml").is_file():
         sessions = read_log(log, on_error=on_error)
     else:
-        from clickprism.log.load import session_log
-        from clickprism.log.sessions import update_sessions
-        from clickprism.log.store import LogStore
+        from clickprism.log.load import read_store
 
-        store = LogStore.open(log, note=output.note)
-        with store.write() as writer:
-            update_sessions(store, writer.engine)
-            sessions = session_log(store)
+        sessions = SessionLog(read_store(log, merge=False, note=output.note).clicks)
     skipped = f"; skipped {len(sessions.quarantined):,} broken lines" if sessions.quarantined else ""
     outside = f"; ignored {sessions.outside:,} clicks on documents outside the list" if sessions.outside else ""
     clicks = sessions.clicks

@@ -23,6 +23,7 @@ from clickprism.log.info import log_info
 from clickprism.log.ingest import ingest as ingest_files
 from clickprism.log.ingest.tables import Watermark, exported_events, guess_columns
 from clickprism.log.quarantine import examine_quarantine
+from clickprism.log.read import local_copies
 from clickprism.log.sessions import build_sessions, has_display_times
 from clickprism.log.settings import (
     CompactSettings,
@@ -62,8 +63,8 @@ def ingest(
     ```
 
     Args:
-        paths: Files, folders or quoted patterns; with --map or --query, one table that fits into memory: CSV or Parquet
-            files, or the URL of a database.
+        paths: Files, folders or quoted patterns, also at a URL such as s3://bucket/events/*.jsonl.gz; with --map or
+            --query, one table that fits into memory: CSV or Parquet files, or the URL of a database.
         into: Folder of the log; it is created if it is missing.
         guess: Propose which column of a table holds what, show five rows, and write nothing.
     """
@@ -75,6 +76,7 @@ def ingest(
     if into is None:
         raise SettingError("into", None, "name the folder of the log")
     with ExitStack() as stack:
+        paths = tuple(map(str, stack.enter_context(local_copies(paths, note=output.note))))
         if table or is_database(paths[0]):
             read = None
             if settings.watermark is not None and not settings.dry_run:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from clickprism._util.files import check_output
-from clickprism.cli.output import Flat, Output
+from clickprism.cli.output import Flat, Output, command_line
 from clickprism.data.click_table import TableSettings
 from clickprism.errors import SettingError
 from clickprism.log.features.schedule import days_of, parse_time
@@ -109,6 +109,7 @@ def estimate(
             examination=examination,
             model=model,
         )
+    store.record_output(out, command_line("relevance", "estimate", log, "--out", out))
     _show_estimates(found, out, output)
 
 

@@ -33,7 +33,8 @@ from clickprism.examination.model import (
 )
 from clickprism.examination.settings import ExaminationSettings
 from clickprism.log.schema import EXAMINATION_UNIT, SESSIONS
-from clickprism.log.sessions import by_day, has_display_times, update_sessions
+from clickprism.log.sessions import has_display_times, update_sessions
+from clickprism.log.table import by_day
 from clickprism.types import Bool, Int64
 
 if TYPE_CHECKING:

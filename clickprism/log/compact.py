@@ -1,9 +1,8 @@
-"""Compaction: small files of a day of `events` become one file, with the same rows; data that is too old is deleted.
+"""Compaction: the small files of a day of `events` are merged into one; data that is too old is deleted.
 
-`ingest` does it by itself for the days it touched; `clickprism log compact` for all days. Nothing
-that is derived is made anew for it: what sessions are a function of is told by a sum over the files of a day
-(`table.files_id`), and the name of a file that others were put into carries theirs. Each day is one commit, so a run
-that is killed has done some days whole and others not at all.
+`ingest` does it by itself for the days it touched; `clickprism log compact` for all days. Nothing derived is rebuilt
+for it: the fingerprint of sessions uses a sum over the files of a day (`table.files_id`), and the name of a merged file
+contains that of the files in it. Each day is one commit, so a killed run has merged some days and not the others.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,12 +23,10 @@ from clickprism._util.files import sync
 from clickprism._util.tables import Table
 from clickprism.log.features.schedule import Clock, now
 from clickprism.log.features.snapshots import find_snapshots
-from clickprism.log.ingest.stage import GROUP_ROWS, event_writer, keys
+from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
 from clickprism.log.quarantine import clear
-from clickprism.log.schema import ROW
-from clickprism.log.sessions import by_day
 from clickprism.log.settings import CompactSettings
-from clickprism.log.table import SUM, files_id, sweep, writing
+from clickprism.log.table import SUM, files_id, writing
 
 if TYPE_CHECKING:
     from clickprism.log.store import LogStore
@@ -60,16 +56,22 @@ class Compacted:
 
     def tables(self) -> list[Table]:
         """Return the number of days, files and rows that were merged, and what expired."""
-        rows = [["days", f"{len(self.days):,}"], ["files before", f"{self.files_before:,}"]]
-        rows += [["files now", f"{len(self.days):,}"], ["rows", f"{self.rows:,}"]]
-        expired = [
-            ["days of events", f"{len(self.expired_days):,}"],
-            ["rows of events", f"{self.expired_rows:,}"],
-            ["rows in quarantine", f"{self.expired_quarantined:,}"],
-            ["snapshots of click features", f"{self.expired_snapshots:,}"],
-        ]
-        tables = [Table("", ["merged", "count"], rows)]
-        return tables if all(count == "0" for _, count in expired) else [*tables, Table("", ["expired", ""], expired)]
+        merged = {
+            "days": len(self.days),
+            "files before": self.files_before,
+            "files now": len(self.days),
+            "rows": self.rows,
+        }
+        expired = {
+            "days of events": len(self.expired_days),
+            "rows of events": self.expired_rows,
+            "rows in quarantine": self.expired_quarantined,
+            "snapshots of click features": self.expired_snapshots,
+        }
+        tables = [Table("", ["merged", "count"], [[name, f"{count:,}"] for name, count in merged.items()])]
+        if any(expired.values()):
+            tables.append(Table("", ["expired", ""], [[name, f"{count:,}"] for name, count in expired.items()]))
+        return tables
 
 
 def compact(
@@ -95,7 +97,6 @@ def compact(
     settings = settings or CompactSettings()
     done: dict[date, dict[str, int]] = {}
     with store.lock():
-        store.upgrade()
         expired = _expire(store, clock() - timedelta(days=settings.keep_days)) if settings.keep_days else {}
         events = store.table("events")
         for day, rows in sorted(events.file_rows(days).items()):
@@ -104,7 +105,9 @@ def compact(
                 continue
             with writing(events.folder):
                 path = events.day_folder(day) / f"{SUM}-{files_id(some)}-{uuid4().hex}.parquet"
-                _write(list(some), path)
+                with event_writer(path) as writer:
+                    for rows_of_group in _row_groups(list(some), writer.schema):
+                        writer.write_table(rows_of_group)
             crash_point("compact-written")
             events.commit_files({day: [path]}, remove=some)
             crash_point("compact-committed")
@@ -131,7 +134,7 @@ def _expire(store: LogStore, limit: datetime) -> dict[str, Any]:
         table = store.table(name)
         if gone := [day for day in table.days() if day < limit.date()]:
             table.commit_files({}, remove_days=gone)
-            sweep(table)
+            table.sweep()
     late = [each for each in find_snapshots(store) if each.as_of < limit and each.kept and each.files]
     names = {file for each in late for file in each.files}
     if leaving := names & {*snapshots.files()}:
@@ -140,23 +143,12 @@ def _expire(store: LogStore, limit: datetime) -> dict[str, Any]:
         Path(file).unlink(missing_ok=True)
     if names:
         sync(snapshots.folder)
-    return {
-        "expired_days": tuple(old),
-        "expired_rows": rows,
-        "expired_quarantined": cleared,
-        "expired_snapshots": len(late),
-    }
-
-
-def _write(files: Sequence[str], path: Path) -> None:
-    """The rows of files, one file after another, in one; as many are held as a row group has."""
-    with event_writer(path) as writer:
-        for rows in _row_groups(files, writer.schema):
-            writer.write_table(rows)
+    counts = {"expired_rows": rows, "expired_quarantined": cleared, "expired_snapshots": len(late)}
+    return {"expired_days": tuple(old), **counts}
 
 
 def _row_groups(files: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of files, cast one by one: files of older versions may differ in which columns can be null."""
+    """Yield the rows of files, cast one by one: older files may differ in which columns can be null."""
     some: list[pa.Table] = []
     for file in files:
         with pq.ParquetFile(file) as opened:
@@ -167,33 +159,3 @@ def _row_groups(files: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
                     some = []
     if some:
         yield pa.concat_tables(some)
-
-
-OLD: Final = "variant"
-"""A column that only logs of version 0.1 have."""
-
-
-def is_old(store: LogStore) -> bool:
-    """Whether the events are those of version 0.1."""
-    delta = store.table("events").latest()
-    return delta is not None and OLD in [each.name for each in delta.schema().fields]
-
-
-def rewrite_events(store: LogStore) -> None:
-    """Rewrite all events with the keys of this version, in one commit; of rows with the same key the first stays."""
-    events = store.table("events")
-    added: dict[date, list[Path]] = {}
-    with duckdb.connect() as connection, writing(events.folder):
-        for day, files in by_day(events.files()).items():
-            for file in files:
-                path = events.day_folder(day) / f"{uuid4().hex}.parquet"
-                with pq.ParquetFile(file) as opened, event_writer(path) as writer:
-                    for batch in opened.iter_batches(GROUP_ROWS, use_threads=False):
-                        rows = pa.Table.from_batches([batch])
-                        rows = rows.filter(pc.invert(rows[OLD]))
-                        key = keys(rows.select(ROW.names), connection) if len(rows) else pa.array([], pa.binary())
-                        rows = rows.set_column(rows.schema.get_field_index("key"), "key", key)
-                        writer.write_table(rows.select(writer.schema.names).cast(writer.schema))
-                added.setdefault(day, []).append(path)
-    events.commit_files(added, overwrite=True)
-    sweep(events)

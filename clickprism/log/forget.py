@@ -1,12 +1,12 @@
-"""Erasure: afterwards the log is as if it had never seen the user.
+"""Erase users: afterwards the log is as if it had never had their rows.
 
-The user's rows leave `events` (only files that hold them are rewritten), `quarantine`, and the batches that wait in the
-inbox of a service. What was derived from them goes too: sessions of the days they touch are rebuilt; partials, windows,
-snapshots and the examination models fitted to those days are dropped; and every file that no table holds any more is
-deleted at once, so that earlier versions cannot be read. Derived data goes first: after a crash nobody reads it. A run
-that was cut short is finished by the next command that writes to the log: the users, their searches and the days are in
-a file until all is done. The ledger `files` stays: it counts what came in. Files that were exported from the log are
-outside of it: they are named, with the command that writes each again.
+The rows of the users leave `events` (only files that hold them are rewritten), `quarantine`, and the batches that wait
+in the inbox of a service. What was derived from them goes too: sessions of the days they touch are rebuilt; partials,
+windows, snapshots and the examination models fitted to those days are deleted; and every file that is in no table any
+more is deleted at once, so that earlier versions cannot be read. Derived data goes first, so that nobody reads it after
+a crash. The next command that writes to the log finishes an interrupted erasure: the users, their searches and the days
+are in a file until all is done. The ledger `files` stays: it counts what came in. Files that were exported from the log
+are named, with the command that rebuilds each.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,9 +32,9 @@ from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
 from clickprism.log.schema import QUARANTINE
-from clickprism.log.sessions import by_day, update_sessions
+from clickprism.log.sessions import update_sessions
 from clickprism.log.store import COLUMNS_FILE, PENDING, LogStore
-from clickprism.log.table import sweep, writing
+from clickprism.log.table import by_day, writing
 from clickprism.types import Bool
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 DROPPED: Final = ("week", "month", "snapshots")
 INBOX: Final = ".inbox"
-"""Folder of the batches that a service has accepted and not yet ingested, as JSON lines in gzip."""
+"""Folder of the batches that a service has accepted and not yet ingested: JSON lines, compressed by gzip."""
 USER_FIELDS: Final = ("user_id", "client_id", "user")
 SEARCH_FIELDS: Final = ("search_id", "query_id", "ranking", "id")
 _TEXTS: Final = ("event_id", "query", "agent", "features")
@@ -97,16 +98,8 @@ class Forgotten:
 
 
 def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bool = False) -> Forgotten:
-    """Erase users: their rows, and the rows without a user of searches that are theirs.
-
-    Args:
-        store: the log.
-        engine: where the queries run.
-        users: their ids, as logged; those of a run that was cut short are added. None if there was one.
-        dry_run: only say what would be done.
-    """
+    """Erase users: their rows, and the rows without a user of their searches."""
     with store.lock():
-        store.upgrade()
         begun = _Begun.read(store)
         everyone = sorted({*users, *begun.users})
         if not everyone:
@@ -114,25 +107,27 @@ def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bo
         if not all(everyone):
             raise SettingError("user", "", "be the id of a user")
         searches = begun.searches | _searches(store.table("events").files(), everyone)
-        mentions = _with_broken_searches(store, _mentions(store, everyone, searches))
+        mentions = _with_broken_searches(store, Mentions.of_log(store, everyone, searches))
         return _forget(store, engine, mentions, begun.days, dry_run=dry_run)
 
 
 def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date], *, dry_run: bool) -> Forgotten:
     events, quarantine, pending = store.table("events"), store.table("quarantine"), store.folder / PENDING
     found = _holding(events, mentions)
-    broken = {file: count for file in quarantine.files() if (count := sum(_masks(file, mentions)))}
+    counts = {file: sum(mentions.in_batch(each).sum() for each in _batches(file)) for file in quarantine.files()}
+    broken = {file: int(count) for file, count in counts.items() if count}
     headers = [file for file in quarantine.files() if file not in broken and mentions.in_headers(file)]
     batches = {path: rows for path in _waiting(store) if (rows := len(_named_lines(path, mentions)))}
     touched = days | {day - back for day in found for back in (timedelta(), timedelta(days=1))}
     models = [model for model in (store.folder / "models").glob("*.json") if _learned(model, touched)]
     anything = bool(touched or broken or headers or batches or pending.exists())
+    rebuilt = tuple(sorted(touched & {*events.days(), *store.table("sessions").days()}))
     result = Forgotten(
         rows=sum(count for files in found.values() for count in files.values()),
         files=sum(len(files) for files in found.values()),
         quarantined=sum(broken.values()),
         waiting=sum(batches.values()),
-        days=tuple(sorted(touched & {*events.days(), *store.table("sessions").days()})),
+        days=rebuilt,
         snapshots=bool(touched) and bool(store.table("snapshots").files()),
         models=tuple(sorted(model.stem for model in models)),
         outputs=tuple(store.outputs().items()) if anything else (),
@@ -149,9 +144,9 @@ def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date]
         _erase(events, found, mentions)
         for file in [*broken, *headers]:
             _rewrite(quarantine, file, mentions)
-        update_sessions(store, engine, sorted(touched & {*events.days(), *store.table("sessions").days()}))
+        update_sessions(store, engine, rebuilt)
     for name in ("events", "quarantine", "sessions", "partials"):  # a run that was killed may have left files of them
-        sweep(store.table(name))
+        store.table(name).sweep()
     with store.staging():  # it deletes the temporary files of processes that were killed, which may hold rows too
         pending.unlink(missing_ok=True)
     sync(store.folder)
@@ -160,7 +155,7 @@ def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date]
 
 @dataclass(frozen=True)
 class _Begun:
-    """What an erasure that is under way is about; all empty if there is none."""
+    """Users, searches and days of an erasure that was interrupted; all empty if there is none."""
 
     users: set[str]
     searches: set[str]
@@ -170,30 +165,27 @@ class _Begun:
     def read(cls, store: LogStore) -> _Begun:
         if not (store.folder / PENDING).exists():
             return cls(set(), set(), set())
-        words = read_json(store.folder / PENDING, remedy="Run forget again with the ids of its users")
-        days = {date.fromisoformat(day) for day in words["days"]}
-        return cls({*words["users"]}, {*words.get("searches", [])}, days)
+        values = read_json(store.folder / PENDING, remedy="Run forget again with the ids of its users")
+        return msgspec.convert({"searches": [], **values}, cls)
 
     def write(self, store: LogStore) -> None:
-        days = sorted(day.isoformat() for day in self.days)
-        words = {"users": sorted(self.users), "searches": sorted(self.searches), "days": days}
         with writing(store.folder):
-            write_file(store.folder / PENDING, json.dumps(words))
+            write_file(store.folder / PENDING, msgspec.json.encode(self, order="sorted"))
 
 
 class Mentions:
-    """Finds rows that are a user's, or name one.
+    """Finds the rows of users, and rows that name one.
 
-    A row that is a JSON object is asked for its user: `user_id`, `client_id`, `user`, or what the mapping calls it. One
-    without any is the user's if a text in it is the id, or if its search is the user's. A longer text that contains the
-    id, such as a URL or JSON in a text, names the user in any row. In rows that are not JSON the id must stand as a
-    word of its own, in any way that CSV or JSON may spell it, so that `u1` is found in neither `u12` nor `u1.5`.
+    The user of a row that is a JSON object is in `user_id`, `client_id`, `user`, or the field of the mapping. A row
+    without a user belongs to a user if a text in it is the id, or if its search is the user's. A longer text that
+    contains the id, such as a URL or JSON in a text, names the user in any row. In rows that are not JSON the id must
+    be a word of its own, in any way that CSV or JSON may write it, so that `u1` is found in neither `u12` nor `u1.5`.
 
     Args:
         users: their ids.
         searches: the ids of their searches.
-        user_fields: more names of the field that holds the user, such as the mapping's; with dots into objects.
-        search_fields: the same of the search.
+        user_fields: more names of the field with the user, such as the mapping's; with dots into objects.
+        search_fields: the same for the search.
 
     >>> found = Mentions(["u1"], ["s7"])
     >>> found.in_row(b'{"user_id": "u1", "position": "x"}'), found.in_row(b'{"user_id": "u2", "document_id": "u1"}')
@@ -214,15 +206,22 @@ class Mentions:
         self._user_fields, self._search_fields = {*USER_FIELDS, *user_fields}, {*SEARCH_FIELDS, *search_fields}
         self._forms = sorted({form for user in self.users for form in _spelled(user)})
         self._word = _words(self._forms)
-        spelled = {form for search in self.searches for form in (search.encode(errors="surrogateescape"),)}
+        spelled = {search.encode(errors="surrogateescape") for search in self.searches}
         self._tokens = {form for form in spelled if _TOKEN.fullmatch(form)}
         self._others = _words(sorted(spelled - self._tokens)) if spelled - self._tokens else None
 
+    @classmethod
+    def of_log(cls, store: LogStore, users: Iterable[str], searches: Iterable[str]) -> Mentions:
+        """Return what finds the rows of users in a log, also in the fields of its mapping."""
+        columns = store.settings.source.mapping.columns
+        user, search = ([columns[name]] if name in columns else [] for name in ("user_id", "search_id"))
+        return cls(users, searches, user_fields=user, search_fields=search)
+
     def in_row(self, raw: bytes, reason: bytes = b"") -> bool:
-        """Whether a broken row is a user's, or names one."""
+        """Return whether a broken row belongs to a user, or names one."""
         leaves = _parsed(raw)
         if leaves is None:
-            return any(self._word.search(text) for text in (raw, reason)) or self._names_search(raw)
+            return any(self._word.search(text) for text in (raw, reason)) or self._in_search(raw)
         theirs = [value for path, value in leaves if _is_field(path, self._user_fields)]
         texts = [value for _, value in leaves if isinstance(value, str)]
         if any(str(value) in self.users for value in theirs or texts):
@@ -232,21 +231,21 @@ class Mentions:
         return any(self.in_text(text) for text in texts if text not in self.users)
 
     def in_text(self, text: str) -> bool:
-        """Whether a text contains the id of a user as a word."""
+        """Return whether a text contains the id of a user as a word."""
         return bool(self._word.search(text.encode(errors="surrogateescape")))
 
     def searches_in(self, raw: bytes) -> list[str]:
-        """The searches that a JSON row names."""
+        """Return the searches that a JSON row names."""
         leaves = _parsed(raw)
         return [] if leaves is None else self._searches_of(leaves)
 
     def in_batch(self, batch: pa.RecordBatch) -> Bool:
-        """Which rows of a batch with the columns raw and reason are users', or name one, [rows]."""
+        """Return which rows of quarantine (columns raw and reason) belong to users, or name one, [rows]."""
         columns = [batch.column(name).cast(pa.large_binary()) for name in ("raw", "reason")]
         maybe = np.full(batch.num_rows, bool(self.searches))
         for values in columns:
             for form in (*self._forms, b"\\"):
-                maybe |= pc.fill_null(pc.match_substring(values, form), False).to_numpy(zero_copy_only=False)
+                maybe |= _contains(values, form)
         named = np.zeros(batch.num_rows, dtype=bool)
         for row in np.flatnonzero(maybe):
             raw, reason = (values[int(row)].as_py() or b"" for values in columns)
@@ -254,59 +253,64 @@ class Mentions:
         return named
 
     def in_headers(self, file: str) -> bool:
-        """Whether a header in a file of quarantine names a user: one of a CSV file whose first line is a row."""
+        """Return whether a header in a file of quarantine names a user: if the first line of a CSV file is a row."""
         headers = pq.read_table(file, columns=["header"], partitioning=None)["header"].unique().to_pylist()
         return any(header and self.in_text(header) for header in headers)
 
     def in_events(self, batch: pa.RecordBatch) -> Bool:
-        """Which events are users', [rows]: those with their id; of those without a user, by search or by texts."""
+        """Return which events belong to users, [rows]: by their id, and those without a user by search or text."""
         user = batch.column("user_id")
-        named = pc.is_in(user, pa.array(sorted(self.users), pa.string())).to_numpy(zero_copy_only=False)
+        named = _is_in(user, self.users)
         if not user.null_count:
-            return np.asarray(named)
-        found = pc.is_in(batch.column("search_id"), pa.array(sorted(self.searches), pa.string())).to_numpy(
-            zero_copy_only=False
-        )
-        for name in _TEXTS:
-            values = batch.column(name)
+            return named
+        found = _is_in(batch.column("search_id"), self.searches)
+        for values in map(batch.column, _TEXTS):
             for form in self._forms:
-                maybe = pc.fill_null(pc.match_substring(values.cast(pa.binary()), form), False)
-                for row in np.flatnonzero(maybe.to_numpy(zero_copy_only=False)):
+                for row in np.flatnonzero(_contains(values.cast(pa.binary()), form)):
                     found[row] |= self.in_text(values[int(row)].as_py())
-        return np.asarray(named | (found & pc.is_null(user).to_numpy(zero_copy_only=False)))
+        without_user: Bool = pc.is_null(user).to_numpy(zero_copy_only=False)
+        return named | (found & without_user)
 
     def _searches_of(self, leaves: Sequence[tuple[str, object]]) -> list[str]:
         return [str(value) for path, value in leaves if _is_field(path, self._search_fields)]
 
-    def _names_search(self, raw: bytes) -> bool:
+    def _in_search(self, raw: bytes) -> bool:
         if self._tokens and not self._tokens.isdisjoint(_TOKEN.findall(raw)):
             return True
         return self._others is not None and bool(self._others.search(raw))
 
 
-def _mentions(store: LogStore, users: Iterable[str], searches: Iterable[str]) -> Mentions:
-    columns = store.settings.source.mapping.columns
-    fields = {name: [columns[name]] if name in columns else [] for name in ("user_id", "search_id")}
-    return Mentions(users, searches, user_fields=fields["user_id"], search_fields=fields["search_id"])
+def _contains(values: pa.Array, form: bytes) -> Bool:
+    found: Bool = pc.fill_null(pc.match_substring(values, form), False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_in(values: pa.Array, wanted: Iterable[str]) -> Bool:
+    found: Bool = pc.is_in(values, pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False)
+    return found.copy()
+
+
+def _batches(file: str) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(file) as opened:
+        yield from opened.iter_batches(_BATCH, columns=["raw", "reason"])
 
 
 def _with_broken_searches(store: LogStore, mentions: Mentions) -> Mentions:
-    """The same with the searches that broken and waiting rows of the users name."""
+    """Return the mentions with the searches that broken and waiting rows of the users name."""
     found: set[str] = set()
     for file in store.table("quarantine").files():
-        with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(_BATCH, columns=["raw", "reason"]):
-                for row in np.flatnonzero(mentions.in_batch(batch)):
-                    found.update(mentions.searches_in(batch.column("raw")[int(row)].as_py()))
+        for batch in _batches(file):
+            for row in np.flatnonzero(mentions.in_batch(batch)):
+                found.update(mentions.searches_in(batch.column("raw")[int(row)].as_py()))
     for path in _waiting(store):
         lines = _lines(path)
         for number in _named_lines(path, mentions):
             found.update(mentions.searches_in(lines[number]))
-    return mentions if found <= mentions.searches else _mentions(store, mentions.users, mentions.searches | found)
+    return mentions if found <= mentions.searches else Mentions.of_log(store, mentions.users, mentions.searches | found)
 
 
 def _searches(files: Sequence[str], users: Sequence[str]) -> set[str]:
-    """The searches of the users, as the events have them."""
+    """Return the searches of the users in the events."""
     wanted, found = pa.array(users, pa.string()), set()
     for file in files:
         rows = pq.read_table(file, columns=["user_id", "search_id"], partitioning=None)
@@ -315,7 +319,7 @@ def _searches(files: Sequence[str], users: Sequence[str]) -> set[str]:
 
 
 def _holding(events: LogTable, mentions: Mentions) -> dict[date, dict[str, int]]:
-    """The files of `events` that hold the users' rows, with how many, by day."""
+    """Return the files of `events` with rows of the users, and the number of these rows, by day."""
     found: dict[date, dict[str, int]] = {}
     for day, files in by_day(events.files()).items():
         for file in files:
@@ -328,7 +332,7 @@ def _holding(events: LogTable, mentions: Mentions) -> dict[date, dict[str, int]]
 
 
 def _erase(events: LogTable, found: dict[date, dict[str, int]], mentions: Mentions) -> None:
-    """Write the files without the users' rows, and put them in their place in one commit."""
+    """Replace the files by ones without the rows of the users, in one commit."""
     added: dict[date, list[Path]] = {}
     with writing(events.folder):
         for day, counts in found.items():
@@ -345,7 +349,7 @@ def _erase(events: LogTable, found: dict[date, dict[str, int]], mentions: Mentio
 
 
 def _drop(store: LogStore, touched: Iterable[date], models: Iterable[Path]) -> None:
-    """Remove what was derived from these days, so that nobody reads it while the rest is done."""
+    """Delete what was derived from these days, so that nobody reads it while the rest is done."""
     for model in models:
         model.unlink(missing_ok=True)
     for trees in (store.folder / "models").glob("*.txt"):
@@ -361,11 +365,11 @@ def _drop(store: LogStore, touched: Iterable[date], models: Iterable[Path]) -> N
         table = store.table(name)
         if files := table.files():
             table.commit_files({}, remove=files)
-        sweep(table)
+        table.sweep()
 
 
 def _learned(model: Path, days: set[date]) -> bool:
-    """Whether an examination model was fitted to one of these days; one that does not say so was."""
+    """Return whether an examination model was fitted to one of these days, or does not say to which."""
     try:
         sessions = json.loads(model.read_text(encoding="utf-8"))["sessions"]
         return not {day.isoformat() for day in days}.isdisjoint(sessions)
@@ -373,15 +377,8 @@ def _learned(model: Path, days: set[date]) -> bool:
         return bool(days)
 
 
-def _masks(file: str, mentions: Mentions) -> Iterator[int]:
-    """How many rows of each batch of a quarantine file are users', or name one."""
-    with pq.ParquetFile(file) as opened:
-        for batch in opened.iter_batches(_BATCH, columns=["raw", "reason"]):
-            yield int(mentions.in_batch(batch).sum())
-
-
 def _rewrite(quarantine: LogTable, file: str, mentions: Mentions) -> None:
-    """Replace a file of quarantine by one without the users' rows, and without headers that name them."""
+    """Replace a file of quarantine by one without the rows of the users, and without headers that name them."""
     path = quarantine.folder / f"kept-{uuid4().hex}.parquet"
     with pq.ParquetFile(file) as opened, pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
         for batch in opened.iter_batches(_BATCH):
@@ -401,12 +398,12 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _named_lines(path: Path, mentions: Mentions) -> list[int]:
-    """Which lines of a batch are users', or name one."""
+    """Return which lines of a waiting batch belong to users, or name one."""
     return [number for number, line in enumerate(_lines(path)) if line.strip() and mentions.in_row(line)]
 
 
 def _rewrite_batch(path: Path, mentions: Mentions) -> None:
-    """Empty the lines of a waiting batch that are the users'; the numbers of the others stay."""
+    """Empty the lines of the users in a waiting batch; the numbers of the others stay."""
     named, lines = {*_named_lines(path, mentions)}, _lines(path)
     kept = [b"" if number in named else line for number, line in enumerate(lines)]
     if not any(line.strip() for line in kept):
@@ -420,7 +417,7 @@ def _rewrite_batch(path: Path, mentions: Mentions) -> None:
 
 
 def _rewrite_columns(path: Path, mentions: Mentions) -> None:
-    """Remove names of columns that name a user: of a CSV file whose first line is a row."""
+    """Remove names of columns that name a user: if the first line of a CSV file is a row."""
     known = read_json(path, remedy="Delete it") if path.exists() else {}
     kept = {name: value for name, value in known.items() if not mentions.in_text(name)}
     if kept != known:
@@ -432,7 +429,7 @@ def _is_field(path: str, fields: set[str]) -> bool:
 
 
 def _words(forms: Sequence[bytes]) -> re.Pattern[bytes]:
-    """What finds one of these texts as a word of its own."""
+    """Return a pattern that finds one of these texts as a word of its own."""
     joined = b"|".join(re.escape(form) for form in forms)
     return re.compile(
         rb"(?<!%b)(?<!%b%b)(?:%b)(?!%b|%b%b)" % (_LETTER, _LETTER, _JOINT, joined, _LETTER, _JOINT, _LETTER)
@@ -440,7 +437,7 @@ def _words(forms: Sequence[bytes]) -> re.Pattern[bytes]:
 
 
 def _parsed(raw: bytes) -> list[tuple[str, object]] | None:
-    """The values of a JSON object, each with the names that lead to it; None for any other row."""
+    """Return the values of a JSON object, each with the names that lead to it; None for any other row."""
     try:
         found = json.loads(raw, object_pairs_hook=tuple)
     except (ValueError, RecursionError):
@@ -449,7 +446,7 @@ def _parsed(raw: bytes) -> list[tuple[str, object]] | None:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
-    """Objects are tuples of pairs."""
+    """Yield the values in a JSON value, in which objects are tuples of pairs."""
     if isinstance(value, tuple):
         for name, each in value:
             yield from _leaves(each, f"{path}.{name}" if path else name)
@@ -461,7 +458,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _spelled(user: str) -> Sequence[bytes]:
-    """The ways in which a text may hold an id.
+    """Return the ways in which a text may contain an id.
 
     >>> _spelled('a"b')[:3] == [b'a"b', b'a""b', bytes([97, 92, 34, 98])]
     True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
-POSITIONS = 20  # positions that the table for people shows
+POSITIONS = 20  # number of positions in the table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +110,7 @@ class LogInfo:
 
 
 def log_info(store: LogStore, engine: Engine) -> LogInfo:
-    """Count what a log contains; nothing is rebuilt.
-
-    Args:
-        store: the log.
-        engine: where the queries run.
-    """
+    """Count what a log contains; nothing is rebuilt."""
     events, sessions, snapshots = store.table("events"), store.table("sessions"), find_snapshots(store)
     files, days = store.table("files").read(["source", "duplicate"]), events.days()
     rows = engine.read(events.files(), EVENTS)

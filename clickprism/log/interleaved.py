@@ -1,6 +1,6 @@
 """Interleaved searches of a log: the clicks on the documents of each of two rankers.
 
-A search was interleaved if its documents name two rankers: each impression says in `ranker` which one it came from.
+A search was interleaved if its documents name two rankers: each impression has its ranker in `ranker`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class InterleavedSearches:
 
     Attributes:
         rankers: the first and the second.
-        first: documents of the first that were clicked, [searches].
-        second: those of the second, [searches].
+        first: number of clicked documents of the first ranker, [searches].
+        second: number of clicked documents of the second ranker, [searches].
         users: a number for each user, -1 where it is not known, [searches].
-        others: how many searches other rankers made together.
+        others: number of searches that other rankers made together.
     """
 
     rankers: tuple[str, str]
@@ -64,13 +64,9 @@ class InterleavedSearches:
 def interleaved_searches(
     store: LogStore, *, rankers: tuple[str, str] | None = None, days: Iterable[date] | None = None
 ) -> InterleavedSearches:
-    """The interleaved searches of a log, as its sessions are now.
+    """Return the interleaved searches in the sessions of a log, of these days only.
 
-    Args:
-        store: the log; `update_sessions` brings its sessions up to date.
-        rankers: which two, the one in use first; by default those that made the most searches together, the one that
-            the log has known for longer first.
-        days: of these days only.
+    `rankers` are two, the one in use first; by default those with the most searches together, the older one first.
     """
     searches, born = pa.table({"low": [], "high": []}), dict[str, Any]()
     if files := store.table("sessions").files(days):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,19 +14,17 @@ import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from clickprism._util.grouping import same_lists
 from clickprism.data.encoding import Encoding
 from clickprism.data.logged import Logged
-from clickprism.data.sessions import SessionLog
 from clickprism.data.tables import text_array
 from clickprism.errors import DataError
 from clickprism.log.features.partials import PAIR, counting
-from clickprism.log.schema import EVENTS, SESSIONS, conform
-from clickprism.log.sessions import by_day, kinds_of, update_sessions
+from clickprism.log.schema import EVENTS, SESSIONS
+from clickprism.log.sessions import kinds_of, update_sessions
 from clickprism.log.store import LogStore
-from clickprism.types import Bool, Clicks, Float32, Int64, Lists, Text, slices
+from clickprism.types import Bool, Clicks, Float32, Int64, Lists, slices
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,10 +33,9 @@ if TYPE_CHECKING:
 
 
 def merge_logged(logged: Logged) -> Logged:
-    """The same log with ranked lists joined that show and were clicked alike on one day, by one policy, in all columns.
+    """Join the ranked lists that are equal in results, clicks, day, policy and columns, in the order of appearance.
 
-    Entries that chance has filled are joined with such only. Sessions merged by list before cannot be parted, so such
-    clicks come back as they are. The order is that of first appearance.
+    Randomised entries are joined only with such. Sessions that were merged by list before are returned as they are.
 
     >>> from clickprism.types import Lists
     >>> lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))
@@ -68,7 +65,7 @@ def merge_logged(logged: Logged) -> Logged:
 
 
 def _pattern(logged: Logged) -> Int64:
-    """What else must agree in two entries: clicked or not, by chance or not; day, policy and columns of the list."""
+    """Return what else must agree in two entries: clicked, randomised; day, policy and columns of the list."""
     clicks = logged.clicks
     within = np.zeros(len(clicks), dtype=np.int64)
     columns = [np.unique(values, return_inverse=True)[1] for values in logged.columns.values()]
@@ -80,65 +77,8 @@ def _pattern(logged: Logged) -> Int64:
     return made
 
 
-_COLUMNS: Final = ("search_id", "query_id", "document_id", "position", "clicked", "ranker", "randomised", "filter")
-_ROWS: Final = pa.schema([SESSIONS.field(name) for name in _COLUMNS])
-
-
-def session_log(store: LogStore, days: Iterable[date] | None = None) -> SessionLog:
-    """The sessions of a log, as they are now, in memory: one ranked list a search, without features.
-
-    Documents of different queries are different, whatever their ids. Of several documents at one position the first by
-    id counts. The columns are `ranker` and `randomised`: "1" where all of the list was filled at random, else "0".
-
-    Args:
-        store: the log; `update_sessions` brings its sessions up to date.
-        days: of these days only.
-    """
-    parts = []
-    for number, (_, files) in enumerate(sorted(by_day(store.table("sessions").files(days)).items())):
-        for file in files:
-            rows = conform(pq.ParquetFile(file).read(columns=_ROWS.names), _ROWS, what="sessions")
-            rows = rows.filter(pc.is_null(rows["filter"])).drop_columns(["filter"])
-            parts.append(rows.append_column("day", pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows)))
-    table = pa.concat_tables(parts) if parts else None
-    if table is None or not table.num_rows:
-        raise DataError("has no sessions", file=store.folder, remedy="Run: clickprism log sessions LOG")
-    return _session_log(table)
-
-
-def _session_log(table: pa.Table) -> SessionLog:
-    query, queries = numbered(table["query_id"])
-    document, documents = numbered(table["document_id"])
-    pairs, row = np.unique(query * len(documents) + document, return_inverse=True)
-    bounds = np.searchsorted(pairs // len(documents), np.arange(len(queries) + 1)).astype(np.int64)
-    search = numbered(table["search_id"])[0]
-    search = np.unique(table["day"].to_numpy() * (search.max() + 1) + search, return_inverse=True)[1]
-    position = table["position"].to_numpy()
-    order = np.lexsort((document, position, search))
-    search, position = search[order], position[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (np.diff(search) != 0) | (np.diff(position) != 0)
-    order, search = order[first], search[first]
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(search) != 0]))
-    lists = Lists(
-        np.zeros((len(pairs), 0), np.float32), bounds, texts(queries), texts(documents)[pairs % len(documents)]
-    )
-    clicks = Clicks(
-        lists,
-        np.append(starts, len(order)).astype(np.int64),
-        row.astype(np.int64)[order],
-        position[first].astype(np.int32),
-        table["clicked"].to_numpy()[order].astype(np.int64),
-        np.ones(len(starts), np.int64),
-    )
-    randomised = np.logical_and.reduceat(table["randomised"].to_numpy()[order], starts)
-    ranker, rankers = numbered(table["ranker"].fill_null(""))
-    columns = {"ranker": texts(rankers)[ranker[order][starts]], "randomised": np.where(randomised, "1", "0")}
-    return SessionLog(clicks, columns)
-
-
 def numbered(column: pa.ChunkedArray) -> tuple[Int64, Any]:
-    """Texts as numbers, in the order of the texts, and the text of each number."""
+    """Return texts as numbers, in the order of the texts, and the text of each number."""
     coded = column.combine_chunks().dictionary_encode()
     order = pc.array_sort_indices(coded.dictionary)
     places = np.empty(len(order), dtype=np.int64)
@@ -146,9 +86,14 @@ def numbered(column: pa.ChunkedArray) -> tuple[Int64, Any]:
     return places[coded.indices.to_numpy()], coded.dictionary.take(order)
 
 
-def texts(values: Any) -> Text:
-    """Ids of an Arrow array as a vector, in which each takes as much as the longest; refused if they fill memory."""
-    return text_array(values.to_pylist(), what="the column of ids")
+def _lists_of(pairs: pa.Table, features: Float32, *, ids: bool = True) -> Lists:
+    """Return pairs, which are in order, as lists of documents; without `ids` queries are numbered."""
+    query, queries = numbered(pairs["query_id"])
+    bounds = np.searchsorted(query, np.arange(len(queries) + 1)).astype(np.int64)
+    if not ids:
+        return Lists(features, bounds, np.arange(len(queries)).astype(np.str_))
+    texts = (text_array(each.to_pylist(), what="the column of ids") for each in (queries, pairs["document_id"]))
+    return Lists(features, bounds, *texts)
 
 
 LAST: Final = """
@@ -165,7 +110,7 @@ select asked.query_id, done.document_id, done.features, done.time from read_parq
 ) asked using (search_id)
 where kind = 'interaction' and features is not null and document_id is not null
 """
-"""An interaction has no query of its own: it has that of its search."""
+"""An interaction has the query of its search."""
 NUMBERS: Final = """
 list_transform(json_extract_string(features, ?),
     lambda x: case x when 'true' then 1 when 'false' then 0 else try_cast(x as float) end)
@@ -174,16 +119,12 @@ TEXTS: Final = """
 list_transform(json_extract_string(features, ?), lambda x: case when x not in ('true', 'false', 'null')
     and try_cast(x as float) is null then x end)
 """
-MOST: Final = 0.5  # the share of documents that may have no features
+MOST: Final = 0.5  # maximum share of documents without features
 _BATCH: Final = 20_000
 
 
 def logged_features(folder: Path) -> Lists:
-    """Every number in `features` of the impressions of a log, by query and document, the names in order.
-
-    Args:
-        folder: the ingested log.
-    """
+    """Return the features of the impressions of a log, by query and document; all must be numbers."""
     with _last(LogStore.open(folder)) as connection:
         count = 0 if connection is None else connection.sql("select count(*) from pairs").fetchall()[0][0]
         if connection is None or not count:
@@ -195,33 +136,23 @@ def logged_features(folder: Path) -> Lists:
         table: Any = connection.sql(query, params=[_paths(names)]).to_arrow_table()
     flat = table["numbers"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     features = flat.astype(np.float32).reshape(len(table), len(names))
-    queries, documents = (np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id"))
-    wrong = ~np.isfinite(features)
-    if wrong.any():
-        row, place = (int(each[0]) for each in np.nonzero(wrong))
-        pair = f"{str(queries[row])!r}, {str(documents[row])!r}"
+    wrong = np.argwhere(~np.isfinite(features))
+    if len(wrong):
+        row, place = wrong[0].tolist()
+        pair = f"{table['query_id'][row].as_py()!r}, {table['document_id'][row].as_py()!r}"
         remedy = "Log every feature of every impression as a number"
         raise DataError(f"has no number for the feature {names[place]!r} of {pair}", file=folder, remedy=remedy)
-    distinct, counts = np.unique(queries, return_counts=True)
-    order = np.argsort(queries, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Lists(features[order], offsets, distinct, documents[order])
+    return _lists_of(table, features)
 
 
 def features_of(
     store: LogStore, pairs: pa.Table, *, memory: str = "700MB", temp: Path | None = None
 ) -> tuple[Float32, Encoding | None, dict[str, int]]:
-    """Return the features of these pairs as far as the log has them, how they are encoded, and what it lacks.
+    """Return the features of pairs, how they are encoded, and how many documents have none.
 
     Features of every kind are encoded as those of a table (`Encoding`); there are none if most documents have none.
-
-    Args:
-        store: the log.
-        pairs: the columns query_id and document_id, in the order that is wanted.
-        memory: the most memory that DuckDB may use.
-        temp: a folder for what does not fit.
     """
-    told = np.zeros(len(pairs), dtype=np.bool_)
+    known = np.zeros(len(pairs), dtype=np.bool_)
     columns: dict[str, _Values] = {}
     with _last(store, memory=memory, temp=temp) as connection:
         names = [] if connection is None else _names(connection)
@@ -232,23 +163,22 @@ def features_of(
             query = f"select place, {values_of} from pairs join wanted using (query_id, document_id)"  # noqa: S608
             for batch in connection.sql(query, params=[_paths(names)] * 2).to_arrow_reader(_BATCH):
                 place = batch["place"].to_numpy()
-                told[place] = True
+                known[place] = True
                 numbers = batch["numbers"].flatten().to_numpy(zero_copy_only=False).reshape(len(place), len(names))
                 found = batch["texts"].flatten()
                 for column, values in enumerate(columns.values()):
-                    values.add(
-                        place, numbers[:, column], found.take(pa.array(np.arange(len(place)) * len(names) + column))
-                    )
-    account = {"documents without features": int((~told).sum())}
-    if told.mean() < MOST or not columns:
+                    own = pa.array(np.arange(len(place)) * len(names) + column)
+                    values.add(place, numbers[:, column], found.take(own))
+    account = {"documents without features": int((~known).sum())}
+    if known.mean() < MOST or not columns:
         return np.zeros((len(pairs), 0), dtype=np.float32), None, account
     table = pa.table({name: values.column() for name, values in columns.items()})
-    encoding = Encoding.learn(table.filter(pa.array(told)), names)
+    encoding = Encoding.learn(table.filter(pa.array(known)), names)
     return encoding.apply(table), encoding, account
 
 
 class _Values:
-    """The values of one feature: numbers, and the texts of those that are no numbers."""
+    """The values of one feature: numbers, and the texts of values that are no numbers."""
 
     def __init__(self, rows: int) -> None:
         self.numbers = np.full(rows, np.nan, dtype=np.float32)
@@ -267,12 +197,11 @@ class _Values:
             return pa.array(self.numbers, mask=absent)
         if absent.sum() == len(absent) and (lists := _lists_of_numbers(self.texts, len(absent))) is not None:
             return lists
-        known = np.flatnonzero(~absent)
-        values = dict(zip(known.tolist(), self.numbers[known].tolist(), strict=True))
-        named = {
-            row: str(int(value)) if value.is_integer() else str(value) for row, value in values.items()
-        } | self.texts
-        return pa.array([named.get(row) for row in range(len(absent))], pa.string())
+        texts = dict(self.texts)
+        for row in np.flatnonzero(~absent).tolist():
+            value = float(self.numbers[row])
+            texts[row] = str(int(value)) if value.is_integer() else str(value)
+        return pa.array([texts.get(row) for row in range(len(absent))], pa.string())
 
 
 def _lists_of_numbers(found: dict[int, str], rows: int) -> pa.Array | None:
@@ -288,7 +217,7 @@ def _lists_of_numbers(found: dict[int, str], rows: int) -> pa.Array | None:
 def _last(
     store: LogStore, *, memory: str = "2GB", temp: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection | None]:
-    """A connection with the table `pairs`: the features that each pair had last; None where there are no events."""
+    """Yield a connection with the table `pairs`, the last features of each pair; None if there are no events."""
     import duckdb
 
     from clickprism.log.engines.duckdb import failing
@@ -325,7 +254,7 @@ class LogSums:
     """The sums of a log.
 
     Attributes:
-        logged: One ranked list of a single document for each pair, day and position, shown as often as the pair was.
+        logged: One ranked list of a single document for each pair, day and position, with the impressions of the pair.
         pairs: query_id and document_id of each document of `logged`, in order.
         users: Number of distinct users that saw each pair, [pairs]; 0 if users were not counted.
         below: Number of impressions below the last position that was asked for.
@@ -373,40 +302,31 @@ def read_sums(
         sums = engine.collect(cells.select("row", *CELL, "impressions", "clicked"))
         known = engine.collect(pairs.select(*PAIR, "row", "users"))
     if not sums.num_rows:
-        raise DataError(
-            "has no impressions to count", file=store.folder, remedy="Ingest events first, or use other days"
-        )
+        remedy = "Ingest events first, or use other days"
+        raise DataError("has no impressions to count", file=store.folder, remedy=remedy)
     known = known.take(np.argsort(known["row"].to_numpy()))
-    features, encoding, account = features_of(store, known.select(list(PAIR)))
-    lists = _sum_lists(known, features, ids=ids)
-    return LogSums(
-        _logged_sums(sums, lists, encoding, account), known.select(list(PAIR)), known["users"].to_numpy(), below
-    )
-
-
-def _sum_lists(pairs: pa.Table, features: Any, *, ids: bool) -> Lists:
-    query, queries = numbered(pairs["query_id"])
-    bounds = np.searchsorted(query, np.arange(len(queries) + 1)).astype(np.int64)
-    if not ids:
-        return Lists(features, bounds, np.arange(len(queries)).astype(np.str_))
-    return Lists(features, bounds, texts(queries), texts(pairs["document_id"].combine_chunks()))
-
-
-def _logged_sums(sums: pa.Table, lists: Lists, encoding: Encoding | None, account: dict[str, int]) -> Logged:
+    pairs = known.select(list(PAIR))
+    features, encoding, account = features_of(store, pairs)
     row, position = sums["row"].to_numpy(), sums["position"].to_numpy()
-    day = sums["day"].cast(pa.int32()).to_numpy().astype(np.int64)
-    chance = sums["randomised"].to_numpy().astype(np.bool_)
-    order = np.lexsort((chance, position, day, row))
+    day, random = _day_numbers(sums["day"]), sums["randomised"].to_numpy().astype(np.bool_)
+    order = np.lexsort((random, position, day, row))
     clicks = Clicks(
-        lists,
+        _lists_of(pairs, features, ids=ids),
         np.arange(len(order) + 1),
         row[order],
         position[order].astype(np.int32),
         sums["clicked"].to_numpy()[order],
         sums["impressions"].to_numpy()[order],
     )
-    randomised = chance[order] if chance.any() else None
-    return _encoded(Logged(clicks, day[order] - day.min(), randomised=randomised, account=account), encoding)
+    logged = Logged(clicks, day[order], randomised=random[order] if random.any() else None, account=account)
+    return LogSums(_encoded(logged, encoding), pairs, known["users"].to_numpy(), below)
+
+
+def _day_numbers(days: pa.ChunkedArray) -> Int64:
+    """Return days as numbers from the first one on."""
+    numbers = days.cast(pa.int32()).to_numpy().astype(np.int64)
+    first_is_0: Int64 = numbers - numbers.min()
+    return first_is_0
 
 
 def _encoded(logged: Logged, encoding: Encoding | None) -> Logged:
@@ -426,123 +346,90 @@ OPTIONAL: Final = {
     "features": ("impression",),
     "display_ms": ("impression",),
 }
-"""The fields that a row may lack and that an account counts, and the kinds of rows that would have them."""
+"""Optional fields that an account counts, and the kinds of rows that may have them."""
 
 
-def read_store(folder: Path, *, memory: str = "700MB", note: Callable[[str], None] | None = None) -> Logged:
-    """The log in a folder that `clickprism log ingest` made; its sessions are brought up to date first.
+def read_store(
+    folder: Path,
+    *,
+    days: Collection[date] | None = None,
+    merge: bool = True,
+    memory: str = "700MB",
+    note: Callable[[str], None] | None = None,
+) -> Logged:
+    """Return an ingested log; its sessions are brought up to date first.
 
     Args:
-        folder: of the log.
-        memory: what the engine may hold at a time.
-        note: told what goes on, a sentence each.
+        folder: Folder of the log.
+        days: Use only these days; by default all.
+        merge: Join equal ranked lists; otherwise each search is a list.
+        memory: Maximum memory of the engine.
+        note: Called with messages about the progress.
     """
     store = LogStore.open(folder, note=note)
-    with store.write(memory=memory) as writer:
-        update_sessions(store, writer.engine)
-        numbers = _numbers(store, writer.engine)
-        account = _account(store, writer.engine)
-        writer.engine.close()
-        features, encoding, lacks = features_of(store, numbers.pairs, memory=memory, temp=writer.temp)
-    query, queries = numbered(numbers.pairs["query_id"])
-    bounds = np.searchsorted(query, np.arange(len(queries) + 1)).astype(np.int64)
-    lists = Lists(features, bounds, texts(queries), texts(numbers.pairs["document_id"].combine_chunks()))
-    return _encoded(_logged(numbers, lists, account=account | lacks), encoding)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Numbers:
-    """What was shown, in numbers.
-
-    Attributes:
-        pairs: query_id and document_id, in order; what `row` of an entry counts.
-        searches: day, and the least and the most of ranker, in the order that `search` of an entry counts.
-        entries: search, row, position, clicked, randomised.
-        told: whether the log tells at all what chance has filled.
-    """
-
-    pairs: pa.Table
-    searches: pa.Table
-    entries: pa.Table
-    told: bool
-
-
-def _numbers(store: LogStore, engine: Engine) -> _Numbers:
-    rows = engine.read(store.table("sessions").files(), SESSIONS)
-    rows = rows.filter(rows["filter"].isnull())
-    with ExitStack() as stack:
-        pairs = _counted(rows.select(*PAIR).distinct(), PAIR, "row")
-        pairs = stack.enter_context(engine.held(pairs))
-        found = rows.group_by(*SEARCH).aggregate(least=rows.ranker.min(), most=rows.ranker.max())
-        searches = stack.enter_context(engine.held(_counted(found, SEARCH, "search")))
+    with store.write(memory=memory) as writer, ExitStack() as stack:
+        engine = writer.engine
+        update_sessions(store, engine, days)
+        rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))
+        pairs = stack.enter_context(engine.held(_with_numbers(rows.select(*PAIR).distinct(), PAIR, "row")))
+        rankers = rows.group_by(*SEARCH).aggregate(least=rows.ranker.min(), most=rows.ranker.max())
+        searches = stack.enter_context(engine.held(_with_numbers(rankers, SEARCH, "search")))
         both = rows.inner_join(pairs, list(PAIR)).inner_join(searches, list(SEARCH))
         entries = engine.collect(both.select("search", "row", "position", "clicked", "randomised"))
         if not entries.num_rows:
-            raise DataError(
-                "has no searches that count", file=store.folder, remedy="Ingest files first, or see the robot rules"
-            )
-        events = engine.read(store.table("events").files(), EVENTS)
-        told = engine.collect(events.aggregate(told=events.randomised.count()))["told"][0].as_py() > 0
-        return _Numbers(
-            engine.collect(pairs.order_by("row").select(*PAIR)),
-            engine.collect(searches.order_by("search").select("day", "least", "most")),
-            entries,
-            told,
-        )
+            remedy = "Ingest files first, or see the robot rules"
+            raise DataError("has no searches that count", file=store.folder, remedy=remedy)
+        events = engine.read(store.table("events").files(days), EVENTS)
+        is_told = engine.collect(events.aggregate(count=events.randomised.count()))["count"][0].as_py() > 0
+        shown = engine.collect(pairs.order_by("row").select(*PAIR))
+        asked = engine.collect(searches.order_by("search").select("day", "least", "most"))
+        account = _account(store, engine)
+        stack.close()
+        engine.close()
+        features, encoding, lacks = features_of(store, shown, memory=memory, temp=writer.temp)
+    search, row, position = (entries[name].to_numpy().astype(np.int64) for name in ("search", "row", "position"))
+    place = search * (int(position.max()) + 1) + position
+    order = np.lexsort((row, place))
+    is_first = np.concatenate([[True], np.diff(place[order]) != 0])
+    account["documents at a position that was taken"] = int((~is_first).sum())
+    order = order[is_first]
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(search[order]) != 0]))
+    clicks = Clicks(
+        _lists_of(shown, features),
+        np.append(starts, len(order)).astype(np.int64),
+        row[order],
+        position[order].astype(np.int32),
+        entries["clicked"].to_numpy()[order].astype(np.int64),
+        np.ones(len(starts), dtype=np.int64),
+    )
+    randomised: Bool | None = entries["randomised"].to_numpy()[order].astype(np.bool_) if is_told else None
+    account = {name: count for name, count in (account | lacks).items() if count or name == "rows in"}
+    logged = Logged(clicks, _day_numbers(asked["day"]), *_policies(asked), randomised, account=account)
+    return _encoded(merge_logged(logged) if merge else logged, encoding)
 
 
-def _counted(rows: Any, by: tuple[str, ...], name: str) -> Any:
-    """The rows with their place in this order, from 0."""
+def _with_numbers(rows: Any, by: tuple[str, ...], name: str) -> Any:
+    """Return the rows with their place in this order, from 0."""
     place = ibis.row_number().over(order_by=[rows[each] for each in by]).cast("int32")
     return rows.mutate(**{name: place})
 
 
-def _logged(numbers: _Numbers, lists: Lists, *, account: dict[str, int]) -> Logged:
-    search, row, position = (numbers.entries[name].to_numpy() for name in ("search", "row", "position"))
-    clicked, chance = (numbers.entries[name].to_numpy() for name in ("clicked", "randomised"))
-    place = search.astype(np.int64) * (int(position.max()) + 1) + position
-    order = np.lexsort((row, place))
-    first = np.concatenate([[True], np.diff(place[order]) != 0])
-    account["documents at a position that was taken"] = int((~first).sum())
-    order = order[first]
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(search[order]) != 0]))
-    clicks = Clicks(
-        lists,
-        np.append(starts, len(order)).astype(np.int64),
-        row[order].astype(np.int64),
-        position[order].astype(np.int32),
-        clicked[order].astype(np.int64),
-        np.ones(len(starts), dtype=np.int64),
-    )
-    randomised: Bool | None = chance[order].astype(np.bool_) if numbers.told else None
-    day = numbers.searches["day"].cast(pa.int32()).to_numpy().astype(np.int64)
-    policy, policies = _policies(numbers.searches)
-    return merge_logged(Logged(clicks, day - day.min(), policy, policies, randomised, account=_told(account)))
-
-
 def _policies(searches: pa.Table) -> tuple[Int64 | None, tuple[str, ...]]:
-    """The ranker of each search, by place, and the names; None where no search has one."""
+    """Return the ranker of each search, by place, and the names; None where no search has one."""
     one = searches["least"]
     if one.null_count == len(one):
         return None, ()
     apart = pc.fill_null(pc.not_equal(one, searches["most"]), False)
-    named = pc.if_else(apart, SEVERAL, pc.fill_null(one, UNNAMED))
-    place, policies = numbered(named)
+    place, policies = numbered(pc.if_else(apart, SEVERAL, pc.fill_null(one, UNNAMED)))
     return place, tuple(policies.to_pylist())
 
 
 def _account(store: LogStore, engine: Engine) -> dict[str, int]:
-    """What came in, what was left out and why, and which fields are missing how often."""
-    files = store.table("files").read(["rows_in", "stored", "duplicate", "quarantined", "ignored"])
-    sums = {name: int(pc.sum(files[name]).as_py() or 0) for name in files.column_names}
-    account = {
-        "rows in": sums["rows_in"],
-        "rows stored": sums["stored"],
-        "rows duplicate": sums["duplicate"],
-        "rows quarantined": sums["quarantined"],
-        "rows not of a click event": sums["ignored"],
-    }
+    """Return what came in, what was excluded and why, and how often optional fields are missing."""
+    names = {"rows_in": "in", "stored": "stored", "duplicate": "duplicate", "quarantined": "quarantined"}
+    files = store.table("files").read([*names, "ignored"])
+    account = {f"rows {word}": int(pc.sum(files[name]).as_py() or 0) for name, word in names.items()}
+    account["rows not of a click event"] = int(pc.sum(files["ignored"]).as_py() or 0)
     for each in store.table("quarantine").read(["reason"])["reason"].value_counts().to_pylist():
         account[f"rows broken, {each['values'].partition(':')[0]}"] = each["counts"]
     rows = engine.read(store.table("sessions").files(), SESSIONS)
@@ -552,8 +439,3 @@ def _account(store: LogStore, engine: Engine) -> dict[str, int]:
     counts = {name: (events[name].isnull() & events.kind.isin(kinds)).sum() for name, kinds in OPTIONAL.items()}
     missing = engine.collect(events.aggregate(**counts)).to_pylist()[0]
     return account | {f"rows without {name}": int(count or 0) for name, count in missing.items()}
-
-
-def _told(account: dict[str, int]) -> dict[str, int]:
-    """What was counted, without what there is none of; the rows that came in stay."""
-    return {name: count for name, count in account.items() if count or name.startswith("rows in")}

@@ -1,4 +1,4 @@
-"""Any log in, the one log in memory out: `read_log` for every source, and which sessions of it are used.
+"""Read a log of any kind into memory, and choose which of its sessions are used.
 
 A source is a frame, a table or query with one row for each result, events, or what clickprism has written: an ingested
 log, a session file, a simulated log.
@@ -17,14 +17,8 @@ from typing import Any, Final, TypeAlias, Unpack, final
 
 import numpy as np
 
-from clickprism.data.click_table import (
-    NAMES,
-    NO_TABLE,
-    ColumnNames,
-    Columns,
-    TableSettings,
-    read_click_table,
-)
+from clickprism._util.files import sha256
+from clickprism.data.click_table import NAMES, NO_TABLE, ColumnNames, Columns, TableSettings, read_click_table
 from clickprism.data.clicks import load_clicks
 from clickprism.data.encoding import Encoding
 from clickprism.data.frames import JSON, is_database, is_frame, is_table, read_source, to_arrow
@@ -32,9 +26,11 @@ from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import SessionLog
 from clickprism.data.sessions import read_log as read_session_file
-from clickprism.data.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.load import merge_logged
+from clickprism.log.read import find_inputs, local_copies
+from clickprism.log.store import SETTINGS_FILE, LogStore
+from clickprism.log.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
 Source: TypeAlias = Any
@@ -47,42 +43,48 @@ PACKED: Final = (".gz", ".zst")
 def open_source(
     source: str, table: TableSettings = NO_TABLE, *, outcome: str = "click", note: Callable[[str], None] | None = None
 ) -> Logged | None:
-    """Read a log that is a table, a query or events; None for what clickprism has written itself.
-
-    Args:
-        source: A path, or the URL of a database.
-        table: Which column holds what.
-        outcome: Outcome that the log is read for.
-        note: Called with what was assumed.
-    """
-    if files := ubi_files(source):
-        logged = read_ubi_log(files, Columns.of({"features": table.features or None}), source=source)
-    elif table.query is not None or is_database(source) or is_click_table(source):
-        logged = read_click_source(source, table.columns(outcome), sql=table.query)
-    elif table:
+    """Read a log that is a table, a query or UBI events; return None for other events and logs of clickprism."""
+    with local_copies([source], note=note) as (local,):
+        logged = _read_table(str(local), table.columns(outcome), table.query)
+    if logged is None and table:
         field = next(name for name in ("map", "features", "ignore", "categorical") if getattr(table, name))
         raise SettingError(field, getattr(table, field), f"be omitted: {source} is not a table")
-    else:
-        return None
-    tell = note or (lambda _: None)
-    for sentence in logged.notes:
-        tell(sentence)
+    if logged is not None and note is not None:
+        for sentence in logged.notes:
+            note(sentence)
     return logged
 
 
-def read_log(source: Source, *, note: Callable[[str], None] | None = None, **columns: Unpack[ColumnNames]) -> Logged:
+def _read_table(source: str, columns: Columns, sql: str | None) -> Logged | None:
+    """Read a table, a query or UBI events; return None for anything else."""
+    if files := ubi_files(source):
+        return read_ubi_log(files, columns, source=source)
+    if sql is not None or is_database(source) or is_click_table(source):
+        return read_click_source(source, columns, sql=sql)
+    return None
+
+
+def read_log(
+    source: Source,
+    *,
+    copy: Path | None = None,
+    note: Callable[[str], None] | None = None,
+    **columns: Unpack[ColumnNames],
+) -> Logged:
     """Read a log of any kind.
 
     | source | what it is |
     |---|---|
     | a frame of pandas, polars, pyarrow or DuckDB, or a dictionary of arrays | one row for each result |
-    | "log.csv", "log.parquet", a folder or pattern of such files | one row for each result |
+    | "log.csv", "s3://bucket/log.parquet", a folder or pattern of such files | one row for each result |
     | "sqlite:///shop.db" or any URL of SQLAlchemy, "shop.duckdb", with `sql` | one row for each result |
     | "events.ndjson", "ubi.ndjson.gz" | events of OpenSearch UBI, Metarank or clickprism; they are ingested first |
     | the folder of an ingested log, a session file, a simulated log (.npz) | what clickprism has written |
 
     Args:
         source: The log.
+        copy: Folder in which raw events are ingested and kept, so that `clickprism log forget` can erase users from it
+            and name what was made of it; by default the ingested log is temporary.
         note: Called with messages about the progress.
         columns: Which column of a table holds what (`query`, `document`, `position`, `click`, `search`, `time`, `user`,
             `randomised`, `shown`, `ranker`, `page`, `seen`, `grade`, `weight`), which columns are `features` (names, or
@@ -108,21 +110,12 @@ def read_log(source: Source, *, note: Callable[[str], None] | None = None, **col
         return read_click_table(to_arrow(source), Columns.of(given))
     if not isinstance(source, str | Path):
         raise TypeError(f"read_log takes a frame, a path or the URL of a database, not {type(source).__name__}")
-    text = str(source)
-    if files := ubi_files(text):
-        return read_ubi_log(files, Columns.of(given), source=text)
-    if sql is not None or is_database(text) or is_click_table(text):
-        return read_click_source(text, Columns.of(given), sql=sql)
-    _refuse(given, sql, f"{text} has its own columns")
-    return _read_own(text, note)
-
-
-def _read_own(source: str, note: Callable[[str], None] | None) -> Logged:
-    """Read a log in a format of clickprism or Metarank: an ingested log, events, a session file, simulated clicks."""
-    if is_events(Path(source)):
-        with TemporaryDirectory(prefix="clickprism-log-") as folder:
-            return read_logged(ingest_events(source, Path(folder) / "log", note=note), note=note)
-    logged = read_logged(Path(source), settings=ReadSettings(on_error="quarantine"), note=note)
+    with local_copies([str(source)], note=note) as (local,):
+        text = str(local)
+        if (logged := _read_table(text, Columns.of(given), sql)) is not None:
+            return logged
+        _refuse(given, sql, f"{text} has its own columns")
+        logged = read_logged(Path(text), settings=ReadSettings(on_error="quarantine", copy=copy), note=note)
     broken = logged.account.get("lines quarantined", 0)
     lines = f"{broken:,} lines of {source} were not used: they are broken, or have a document twice."
     return replace(logged, notes=(*logged.notes, lines)) if broken else logged
@@ -166,7 +159,7 @@ def is_click_table(source: str) -> bool:
 
 
 def _is_json_table(path: Path) -> bool:
-    """Return whether JSON lines are rows of a table: they name a document and a click, and are no kind of event."""
+    """Return whether JSON lines are rows of a table: they name a document and a click, and are no events."""
     try:
         row = json.loads(_first_text(path))
     except ValueError:
@@ -194,18 +187,21 @@ def ubi_files(source: str) -> list[Path]:
 
 
 def ingest_events(source: str, folder: Path, *, note: Callable[[str], None] | None = None) -> Path:
-    """Ingest raw events into a new log, and return its folder."""
+    """Ingest raw events into a log, which may have a part of them already, and return its folder."""
     from clickprism.log.ingest import ingest
 
+    if (folder / SETTINGS_FILE).exists():
+        known = {*LogStore.open(folder).table("files").read(["file_id"])["file_id"].to_pylist()}
+        if known - {sha256(file) for file in find_inputs([source])}:
+            remedy = "Choose another --out or --copy, or delete the folder"
+            raise DataError(f"was made from other files than {source}", file=folder, remedy=remedy)
     ingest([source], folder, max_bad_ratio=1.0, note=note)
     return folder
 
 
 def _first_line(path: Path) -> list[str]:
-    """Return the names in the first line of a text file; none of another file."""
-    if path.suffix not in (".csv", ".tsv", ".txt", *PACKED):
-        return []
-    line = _first_text(path)
+    """Return the names in the first line of a text file; none for another file."""
+    line = _first_text(path) if path.suffix in (".csv", ".tsv", ".txt", *PACKED) else ""
     return line.split("\t" if "\t" in line else ",")
 
 
@@ -227,10 +223,7 @@ def _refuse(columns: dict[str, Any], sql: str | None, why: str) -> None:
 
 
 DAYS: Final = ("day", "date", "time", "timestamp")
-RANKERS: Final = ("ranker", "policy")
-RANDOMISED: Final = ("randomised", "randomized")
-FLAGS: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
-RAW: Final = (".json", ".jsonl", ".ndjson", ".parquet")
+FLAGS: Final = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no", ""), False)
 _DATE: Final = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ].*)?")
 
 
@@ -245,6 +238,8 @@ class ReadSettings:
         randomised_column: Column of a session file that is 1 if the list was in random order. By default `randomised`.
         on_error: Stop at the first broken line of a session file (raise), or skip and count such lines (quarantine).
         memory: Memory that the engine may use to read an ingested log, such as 700MB.
+        copy: Folder in which a log of raw events is ingested and kept, so that `clickprism log forget` can erase users
+            from it. By default the folder log beside the result; without a result it is temporary.
     """
 
     day_column: str | None = None
@@ -252,6 +247,7 @@ class ReadSettings:
     randomised_column: str | None = None
     on_error: OnError = "raise"
     memory: str = "700MB"
+    copy: Path | None = None
 
     def refuse_columns(self, why: str) -> None:
         """Refuse columns that a log does not have."""
@@ -274,7 +270,8 @@ def read_logged(
     r"""Read a log with everything it records about each list; what it does not record is None.
 
     Args:
-        path: An ingested log (a folder), a session file (TSV, CSV), or a simulated log (.npz).
+        path: An ingested log (a folder), raw events, which are ingested first, a session file (TSV, CSV), or a
+            simulated log (.npz).
         lists: The documents of a simulated log, for their features; without them there are none.
         settings: How to read it.
         columns: Other columns of a session file to keep for each list, such as the device.
@@ -290,6 +287,11 @@ def read_logged(
     (Clicks(2 ranked lists, 3 sessions, 3 clicks), [0, 2], None, False)
     """
     file = Path(path)
+    if is_events(file):
+        settings.refuse_columns("events record them themselves")
+        with TemporaryDirectory(prefix="clickprism-log-") as folder:
+            log = ingest_events(str(file), settings.copy or Path(folder) / "log", note=note)
+            return read_logged(log, settings=replace(settings, copy=None), note=note)
     if file.is_dir():
         settings.refuse_columns("an ingested log records them itself")
         if lists is not None:
@@ -297,7 +299,7 @@ def read_logged(
         from clickprism.log.load import read_store
 
         return read_store(file, memory=settings.memory, note=note)
-    if [each for each in file.suffixes if each not in PACKED][-1:] in [[each] for each in RAW]:
+    if ".parquet" in file.suffixes:
         remedy = f"Ingest it first: clickprism log ingest {file.name} --into mylog"
         raise DataError("is a file of events, not a log", file=file, remedy=remedy)
     if not file.exists():
@@ -311,20 +313,19 @@ def read_logged(
 
 def of_sessions(log: SessionLog, settings: ReadSettings = READ, *, columns: Collection[str] = ()) -> Logged:
     """Return the sessions of a file as `Logged`, with these other columns."""
-    day = settings.day_column
-    days = _column(log, day, DAYS, "day_column")
-    rankers = _column(log, settings.ranker_column, RANKERS, "ranker_column")
-    chance = _column(log, settings.randomised_column, RANDOMISED, "randomised_column")
-    policy, policies = (None, ()) if rankers is None else _places(rankers[1])
+    days = _column(log, settings.day_column, DAYS, "day_column")
+    rankers = _column(log, settings.ranker_column, ("ranker", "policy"), "ranker_column")
+    random = _column(log, settings.randomised_column, ("randomised", "randomized"), "randomised_column")
+    kinds, policy = (None, None) if rankers is None else np.unique(rankers[1], return_inverse=True)
     account = {"sessions": log.clicks.sessions, "clicks outside the list": log.outside}
     account["lines quarantined"] = len(log.quarantined)
     return merge_logged(
         Logged(
             log.clicks,
-            None if days is None else _days(*days, asked=day is not None),
-            policy,
-            policies,
-            None if chance is None else np.repeat(_flags(*chance), np.diff(log.clicks.offsets)),
+            None if days is None else _days(*days, asked=settings.day_column is not None),
+            None if policy is None else policy.astype(np.int64),
+            () if kinds is None else tuple(each or "not named" for each in kinds.tolist()),
+            None if random is None else np.repeat(_flags(*random), np.diff(log.clicks.offsets)),
             account={name: count for name, count in account.items() if count},
             columns={name: log.column(name) for name in columns},
         )
@@ -342,7 +343,7 @@ def _column(log: SessionLog, wanted: str | None, usual: tuple[str, ...], what: s
 
 
 def _days(name: str, values: Text, *, asked: bool) -> Int64 | None:
-    """Days from the first on; None where a column that nobody asked for does not look like days."""
+    """Return days as numbers from the first one on; None if a column that was not asked for does not hold days."""
     kinds, place = np.unique(values, return_inverse=True)
     texts = [each.strip() for each in kinds.tolist()]
     dates = [_DATE.fullmatch(each) for each in texts]
@@ -359,8 +360,8 @@ def _days(name: str, values: Text, *, asked: bool) -> Int64 | None:
             return None
         remedy = "Give days as 2026-03-01, or as whole numbers"
         raise DataError(f"column {name!r} has a value that is no day: {wrong!r}", remedy=remedy) from None
-    made: Int64 = (days - days.min())[place]
-    return made
+    numbers: Int64 = (days - days.min())[place]
+    return numbers
 
 
 def _flags(name: str, values: Text) -> Bool:
@@ -369,13 +370,8 @@ def _flags(name: str, values: Text) -> Bool:
     wrong = [each for each in texts if each not in FLAGS]
     if wrong:
         raise DataError(f"column {name!r} has {wrong[0]!r}, which is neither 1 nor 0", remedy="Give 1 or 0")
-    made: Bool = np.array([FLAGS[each] for each in texts], dtype=np.bool_)[place]
-    return made
-
-
-def _places(values: Text) -> tuple[Int64, tuple[str, ...]]:
-    kinds, place = np.unique(values, return_inverse=True)
-    return place.astype(np.int64), tuple(each or "not named" for each in kinds.tolist())
+    flags: Bool = np.array([FLAGS[each] for each in texts], dtype=np.bool_)[place]
+    return flags
 
 
 QUERY_FREQUENCY: Final = "query-frequency"
@@ -465,9 +461,9 @@ def contexts(logged: Logged, settings: ColumnSettings) -> Text | None:
 
 
 def query_frequency(clicks: Clicks) -> Text:
-    """Return the bucket of each ranked list: the most frequent queries that make a third of the sessions are the head.
+    """Return the bucket of each ranked list: the head are the most frequent queries with a third of the sessions.
 
-    [ranked lists]; a query is in one bucket, that of its middle session.
+    A query is in one bucket, that of its middle session.
     """
     query = clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]]
     asked = np.bincount(query, weights=clicks.impressions, minlength=len(clicks.lists))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,19 +22,19 @@ from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError
 from clickprism.log.read.inputs import FORMATS, extension
 from clickprism.log.read.validate import shown
-from clickprism.log.schema import QUARANTINE
+from clickprism.log.schema import QUARANTINE, literal
 from clickprism.log.settings import RowFilter
 from clickprism.log.store import LogStore
-from clickprism.log.table import sweep, writing
+from clickprism.log.table import writing
 
 _BATCH: Final = 10_000
 CUT: Final = ("too-long", "unreadable")
-"""What is kept of rows with these reasons is not the row."""
+"""Reasons of rows that are kept in part only."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why rows were rejected: how many, and of the first one its file, line, field, value and the start of its text."""
+    """Why rows were rejected: how many, and file, line, field, value and start of the text of the first one."""
 
     code: str
     rows: int
@@ -82,37 +84,24 @@ class QuarantineReport:
 
     def tables(self) -> list[Table]:
         """Return one row for each reason, and where all rows are."""
-        reasons = [
-            [
-                f"{each.rows:,}",
-                each.code,
-                "-" if each.field is None else each.field if each.value is None else f"{each.field} is '{each.value}'",
-                f"{shown(Path(each.file).name)}:{each.line}",
-                shown(each.raw),
-            ]
-            for each in self.reasons
-        ]
-        total = [[name, f"{count:,}"] for name, count in asdict(self.total).items()]
         names = {"quarantined": "quarantined so far", "standing": "in quarantine now", "forgotten": "erased with users"}
-        if not reasons:
+        total = [[names.get(name, name), f"{count:,}"] for name, count in asdict(self.total).items()]
+        rows = []
+        for each in self.reasons:
+            field = "-" if each.field is None else each.field
+            field += "" if each.field is None or each.value is None else f" is '{each.value}'"
+            example = f"{shown(Path(each.file).name)}:{each.line}"
+            rows.append([f"{each.rows:,}", each.code, field, example, shown(each.raw)])
+        if not rows:
             return [Table("", ["quarantine"], [["No rows are in quarantine."]])]
-        return [
-            Table("", ["rows", "reason", "field", "first example", "its content"], reasons),
-            Table("", ["all rows of this log", "count"], [[names.get(name, name), count] for name, count in total]),
-        ]
+        header = ["rows", "reason", "field", "first example", "its content"]
+        return [Table("", header, rows), Table("", ["all rows of this log", "count"], total)]
 
 
 def examine_quarantine(
     store: LogStore, which: RowFilter | None = None, *, out: Path | None = None, clear_rows: bool = False
 ) -> QuarantineReport:
-    """Report the rows in quarantine, write them to a file, and clear them.
-
-    Args:
-        store: the log.
-        which: which rows; None: all.
-        out: file for the content of the rows, to be repaired and ingested; None writes none.
-        clear_rows: take the rows out of quarantine; with `out`, those that were written.
-    """
+    """Report the rows in quarantine, write them to a file, and clear them."""
     found = tuple(reasons(store, which))
     count = sum(each.rows for each in found)
     written = 0 if out is None else write_raw(store, out, which)
@@ -128,15 +117,16 @@ def examine_quarantine(
 
 def reasons(store: LogStore, which: RowFilter | None = None) -> list[Reason]:
     """Return why rows were rejected, the most frequent reason first."""
-    found: dict[str, Reason] = {}
-    for _, table in _matching(store, which):
-        for each in table["reason"].value_counts():
-            text, count = str(each["values"]), each["counts"].as_py()
-            before = found.get(text)
-            first = before or _first(table, text)
-            rows = count + (0 if before is None else before.rows)
-            found[text] = Reason(text, rows, first.file, first.line, first.field, first.value, first.raw)
-    return sorted(found.values(), key=lambda reason: (-reason.rows, reason.code))
+    columns = "code: reason, file: file, line: line, field: field, value: value, raw: raw[:640]"
+    first = f"arg_min({{{columns}}}, (filename, file_row_number)) example, count(*) rows"
+    with _matching(store, which) as found:
+        rows = found.aggregate(first, "reason").fetchall()
+    made = []
+    for each, count in rows:
+        each["value"] = None if each["value"] is None else shown(each["value"])
+        each["raw"] = shown(each["raw"].decode("utf-8", "backslashreplace"), most=160)
+        made.append(Reason(rows=count, **each))
+    return sorted(made, key=lambda reason: (-reason.rows, reason.code))
 
 
 def standing(store: LogStore) -> Standing:
@@ -154,110 +144,88 @@ def write_raw(store: LogStore, out: Path, which: RowFilter | None = None) -> int
 
     Rows of a CSV file are written below its header.
     """
-    header, count = _header(store, out, which), 0
-    with writing(out), atomic_file(out) as draft, draft.open("wb") as handle:
-        handle.write(header.encode() + b"\n" if header else b"")
-        for _, rows in _matching(store, which, columns=["raw"], whole=True):
-            handle.writelines(line.removesuffix(b"\n") + b"\n" for line in rows["raw"].to_pylist())
-            count += len(rows)
+    count = 0
+    with _matching(store, which, whole=True) as found:
+        header = _header(found, out)
+        with writing(out), atomic_file(out) as draft, draft.open("wb") as handle:
+            handle.write(header.encode() + b"\n" if header else b"")
+            for rows in found.select("raw").to_arrow_reader(_BATCH):
+                handle.writelines(line.removesuffix(b"\n") + b"\n" for line in rows["raw"].to_pylist())
+                count += len(rows)
     return count
 
 
 def clear(
-    store: LogStore,
-    which: RowFilter | None = None,
-    *,
-    whole: bool = False,
-    file_ids: Collection[str] | None = None,
+    store: LogStore, which: RowFilter | None = None, *, whole: bool = False, file_ids: Collection[str] | None = None
 ) -> int:
     """Mark rows as cleared and delete their content, in one commit; return their number.
 
-    They stay in the table with file, line, reason and field, so that every row is still accounted for.
-
-    Args:
-        store: the log.
-        which: which rows; None: all.
-        whole: only rows that are kept completely.
-        file_ids: only rows of these input files, by their ids in the table `files`; None: of all.
+    They stay in the table with file, line, reason and field, so that every row is still accounted for. `whole`: only
+    rows that are kept completely; `file_ids`: only rows of these input files.
     """
-    ids = None if file_ids is None else pa.array(sorted(file_ids), pa.string())
     now = pa.scalar(datetime.now(UTC).replace(tzinfo=None), QUARANTINE.field("cleared_at").type)
     with store.lock(), store.staging() as temp:
-        counts: Counter[str] = Counter()
-        for file, rows in _matching(store, which, columns=["line", "file_id"], whole=whole):
-            counts[file] += len(rows) if ids is None else pc.sum(pc.is_in(rows["file_id"], ids)).as_py() or 0
-        added, old = [], [file for file, count in counts.items() if count]
+        with _matching(store, which, whole=whole, file_ids=file_ids) as found:
+            chosen = found.aggregate("filename, list(file_row_number)", "filename").fetchall()
+        added = []
         with writing(store.folder):
-            for file in old:
+            for file, numbers in chosen:
                 added.append(temp / f"{uuid4().hex}.parquet")
+                match, start = np.isin(np.arange(pq.read_metadata(file).num_rows), numbers), 0
                 with pq.ParquetFile(file) as opened, pq.ParquetWriter(added[-1], QUARANTINE, compression="zstd") as to:
                     for batch in opened.iter_batches(_BATCH):
-                        match = _among(which or RowFilter(), batch, whole=whole)
-                        if ids is not None:
-                            match = pc.and_(match, pc.is_in(batch.column("file_id"), ids))
-                        to.write_batch(_cleared(batch, match, now))
-        if old:
-            store.table("quarantine").commit_files({None: added}, remove=old)
-        sweep(store.table("quarantine"))
-    return counts.total()
+                        to.write_batch(_cleared(batch, pa.array(match[start : start + len(batch)]), now))
+                        start += len(batch)
+        if chosen:
+            store.table("quarantine").commit_files({None: added}, remove=[file for file, _ in chosen])
+        store.table("quarantine").sweep()
+    return sum(len(numbers) for _, numbers in chosen)
 
 
-def _among(which: RowFilter, batch: pa.RecordBatch, *, whole: bool) -> pa.Array:
-    """Return which rows of a batch match the filter and are not cleared, [rows]; `whole`: only if kept completely."""
-    match = batch.column("cleared_at").is_null()
-    if which.file is not None:
-        names = [name for name in batch.column("file").unique().to_pylist() if _matches(name, which.file)]
-        match = pc.and_(match, pc.is_in(batch.column("file"), pa.array(names, pa.string())))
-    if which.reason is not None:
-        match = pc.and_(match, pc.starts_with(batch.column("reason"), f"{which.reason}:"))
-    for code in CUT if whole else ():
-        match = pc.and_not(match, pc.starts_with(batch.column("reason"), f"{code}:"))
-    return match
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return any(each == pattern or fnmatchcase(each, pattern) for each in (name, Path(name).name))
-
-
-def _cleared(batch: pa.RecordBatch, meant: pa.Array, now: pa.Scalar) -> pa.RecordBatch:
+def _cleared(batch: pa.RecordBatch, match: pa.Array, now: pa.Scalar) -> pa.RecordBatch:
     columns = {name: batch.column(name) for name in QUARANTINE.names}
-    columns["raw"] = pc.if_else(meant, pa.scalar(b"", QUARANTINE.field("raw").type), columns["raw"])
-    columns["value"] = pc.if_else(meant, pa.scalar(None, pa.string()), columns["value"])
-    columns["cleared_at"] = pc.if_else(meant, now, columns["cleared_at"])
+    columns["raw"] = pc.if_else(match, pa.scalar(b"", QUARANTINE.field("raw").type), columns["raw"])
+    columns["value"] = pc.if_else(match, pa.scalar(None, pa.string()), columns["value"])
+    columns["cleared_at"] = pc.if_else(match, now, columns["cleared_at"])
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=QUARANTINE)
 
 
+@contextmanager
 def _matching(
-    store: LogStore, which: RowFilter | None, *, columns: Sequence[str] = QUARANTINE.names, whole: bool = False
-) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows that match, some at a time, with the file of the table that they are in."""
-    read = [*dict.fromkeys([*columns, "file", "reason", "cleared_at"])]
-    for file in store.table("quarantine").files():
-        with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(_BATCH, columns=read):
-                match = _among(which or RowFilter(), batch, whole=whole)
-                yield file, pa.Table.from_batches([batch]).filter(match).select(list(columns))
+    store: LogStore, which: RowFilter | None, *, whole: bool = False, file_ids: Collection[str] | None = None
+) -> Iterator[duckdb.DuckDBPyRelation]:
+    """Yield the rows that match and are not cleared, with their place: filename and file_row_number."""
+    which, files = which or RowFilter(), store.table("quarantine").files()
+    with duckdb.connect(config={"threads": 1}) as connection:
+        if not files:
+            empty = QUARANTINE.empty_table()
+            for name in ("filename", "file_row_number"):
+                empty = empty.append_column(name, pa.array([], pa.string()))
+            yield connection.from_arrow(empty)
+            return
+        found = connection.read_parquet(files, file_row_number=True, filename=True).filter("cleared_at is null")
+        if which.file is not None:
+            names = [name for (name,) in found.select("file").distinct().fetchall()]
+            named = [name for name in names if any(fnmatchcase(each, which.file) for each in (name, Path(name).name))]
+            named += [name for name in names if which.file in (name, Path(name).name)]
+            found = found.filter(f"file in ({', '.join(map(literal, ['', *named]))})")
+        if which.reason is not None:
+            found = found.filter(f"starts_with(reason, {literal(which.reason + ':')})")
+        if file_ids is not None:
+            found = found.filter(f"file_id in ({', '.join(map(literal, ['', *file_ids]))})")
+        for code in CUT if whole else ():
+            found = found.filter(f"not starts_with(reason, '{code}:')")
+        yield found
 
 
-def _first(table: pa.Table, text: str) -> Reason:
-    row = table.slice(pc.index(table["reason"], text).as_py(), 1).to_pylist()[0]
-    value = None if row["value"] is None else shown(row["value"])
-    raw = shown(row["raw"][:640].decode("utf-8", "backslashreplace"), most=160)
-    return Reason(text, 0, row["file"], row["line"], row["field"], value, raw)
-
-
-def _header(store: LogStore, out: Path, which: RowFilter | None) -> str:
+def _header(rows: duckdb.DuckDBPyRelation, out: Path) -> str:
     """Return the first line of the file to write; an error if its rows do not fit in one file of this name."""
-    found: dict[str | None, str] = {}
-    for _, table in _matching(store, which, columns=["header", "file"], whole=True):
-        for pair in table.group_by("header", use_threads=False).aggregate([("file", "min")]).to_pylist():
-            found.setdefault(pair["header"], pair["file_min"])
+    found = rows.aggregate("header, min(file) as file", "header").order("file").fetchall()
     if len(found) > 1:
-        files = " and ".join(shown(Path(name).name) for name in [*found.values()][:2])
-        raise DataError(
-            f"rows of {files} do not fit in one file", file=out, remedy="Choose one of them with --file NAME"
-        )
-    header = next(iter(found), None)
+        files = " and ".join(shown(Path(name).name) for _, name in found[:2])
+        remedy = "Choose one of them with --file NAME"
+        raise DataError(f"rows of {files} do not fit in one file", file=out, remedy=remedy)
+    header = found[0][0] if found else None
     form, ends = ("json", ".jsonl") if header is None else ("csv", ".csv")
     if found and FORMATS.get(extension(out)) != form:
         raise SettingError("out", str(out), f"end in {ends}, because the rows are {form.upper()}")

@@ -12,171 +12,84 @@ from typing import Final
 import pyarrow as pa
 
 from clickprism.errors import DataError
-from clickprism.log.settings import EDGES
+from clickprism.log.settings import EDGES, ROW_COLUMNS
 
 EXAMINATION_UNIT: Final = 2**20
 KINDS: Final = ("impression", "ranking", "interaction")
 TIME: Final = pa.timestamp("us")
 HISTOGRAMS: Final = ("dwell_hist", "display_hist")
+_TYPES: Final = {
+    "bool": pa.bool_(),
+    "bytes": pa.large_binary(),
+    "date": pa.date32(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "key": pa.binary(),
+    "numbers": pa.list_(pa.float64()),
+    "string": pa.string(),
+    "strings": pa.list_(pa.string()),
+    "timestamp": TIME,
+}
 
-ROW: Final = pa.schema(
-    [
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("event_id", pa.string()),
-        pa.field("time", TIME, nullable=False),
-        pa.field("search_id", pa.string(), nullable=False),
-        pa.field("query_id", pa.string()),
-        pa.field("query", pa.string()),
-        pa.field("document_id", pa.string()),
-        pa.field("position", pa.int32()),
-        pa.field("documents", pa.list_(pa.string())),
-        pa.field("clicked", pa.list_(pa.string())),
-        pa.field("action", pa.string()),
-        pa.field("click", pa.bool_()),
-        pa.field("display_ms", pa.int64()),
-        pa.field("dwell_ms", pa.int64()),
-        pa.field("page_skipped", pa.bool_()),
-        pa.field("user_id", pa.string()),
-        pa.field("agent", pa.string()),
-        pa.field("ranker", pa.string()),
-        pa.field("randomised", pa.bool_()),
-        pa.field("features", pa.string()),
-        pa.field("line", pa.int64(), nullable=False),
-    ]
-)
-"""One good input row, of any source: what the readers give. `line` counts from 1 (in Parquet: the row)."""
 
-BAD: Final = pa.schema(
-    [
-        pa.field("line", pa.int64(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("field", pa.string()),
-        pa.field("value", pa.string()),
-        pa.field("raw", pa.large_binary(), nullable=False),
-    ]
-)
-"""One broken input row: what the readers give. `value` is how the value of `field` starts."""
+def _columns(text: str) -> pa.Schema:
+    """Return the schema of columns such as "time timestamp!, query string"; `!` marks a column without nulls."""
+    named = [column.split() for column in text.split(", ")]
+    return pa.schema([pa.field(name, _TYPES[kind.strip("!")], nullable=kind[-1] != "!") for name, kind in named])
 
-EVENTS: Final = pa.schema(
-    [
-        *ROW,
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("file_id", pa.string(), nullable=False),
-        pa.field("day", pa.date32(), nullable=False),
-    ]
-)
-"""The table `events`, partitioned by `day` (of `time`). `key` is the identity of an event: 16 bytes of MD5, of its
-event id if it has one, else of its content. The keys of a day are unique."""
+
+ROW: Final = _columns(f"{ROW_COLUMNS}, line int64!")
+"""One good input row of any source, as the readers return it. `line` counts from 1 (in Parquet: the row)."""
+
+BAD: Final = _columns("line int64!, reason string!, field string, value string, raw bytes!")
+"""One broken input row, as the readers return it. `value` is the start of the value of `field`."""
+
+EVENTS: Final = pa.schema([*ROW, *_columns("key key!, file_id string!, day date!")])
+"""The table `events`, partitioned by `day` (of `time`). `key` identifies an event: 16 bytes of MD5 of its event id, or
+of its content if it has no id. The keys of a day are unique."""
 
 QUARANTINE: Final = pa.schema(
-    [
-        pa.field("file_id", pa.string(), nullable=False),
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("header", pa.string()),
-        *BAD,
-        pa.field("cleared_at", TIME),
-    ]
+    [*_columns("file_id string!, file string!, header string"), *BAD, *_columns("cleared_at timestamp")]
 )
-"""The table `quarantine`. `header` is the first line of a CSV file, empty if it has none, null of other files. A row
+"""The table `quarantine`. `header` is the first line of a CSV file, empty if it has none, null for other files. A row
 that was cleared stays, so that it is accounted for, without its value and its bytes."""
 
-FILES: Final = pa.schema(
-    [
-        pa.field("file_id", pa.string(), nullable=False),
-        pa.field("file", pa.string(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("rows_in", pa.int64(), nullable=False),
-        pa.field("stored", pa.int64(), nullable=False),
-        pa.field("duplicate", pa.int64(), nullable=False),
-        pa.field("quarantined", pa.int64(), nullable=False),
-        pa.field("ignored", pa.int64(), nullable=False),
-        pa.field("ingested_at", TIME, nullable=False),
-    ]
+FILES: Final = _columns(
+    "file_id string!, file string!, bytes int64!, source string!, rows_in int64!, stored int64!, duplicate int64!, "
+    "quarantined int64!, ignored int64!, ingested_at timestamp!"
 )
-"""The table `files`: a row for each input file, by the SHA-256 of its bytes.
-`rows_in = stored + duplicate + quarantined + ignored`; ignored rows are of no kind."""
+"""The table `files`: a row for each input file, identified by the SHA-256 of its bytes.
+`rows_in = stored + duplicate + quarantined + ignored`; ignored rows are no click events."""
 
-SESSIONS: Final = pa.schema(
-    [
-        pa.field("search_id", pa.string(), nullable=False),
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("time", TIME, nullable=False),
-        pa.field("clicks", pa.int32(), nullable=False),
-        pa.field("last_click", TIME),
-        pa.field("display_ms", pa.int64()),
-        pa.field("dwell_ms", pa.int64()),
-        pa.field("page_skipped", pa.bool_(), nullable=False),
-        pa.field("user_id", pa.string()),
-        pa.field("ranker", pa.string()),
-        pa.field("randomised", pa.bool_(), nullable=False),
-        pa.field("filter", pa.string()),
-        pa.field("clicked", pa.bool_(), nullable=False),
-        pa.field("clicks_before", pa.int32(), nullable=False),
-        pa.field("click_distance", pa.int32(), nullable=False),
-        pa.field("click_below", pa.bool_(), nullable=False),
-        pa.field("page", pa.int32(), nullable=False),
-        pa.field("query_bucket", pa.int32(), nullable=False),
-        pa.field("day", pa.date32(), nullable=False),
-    ]
+SESSIONS: Final = _columns(
+    "search_id string!, query_id string!, document_id string!, position int32!, time timestamp!, clicks int32!, "
+    "last_click timestamp, display_ms int64, dwell_ms int64, page_skipped bool!, user_id string, ranker string, "
+    "randomised bool!, filter string, clicked bool!, clicks_before int32!, click_distance int32!, click_below bool!, "
+    "page int32!, query_bucket int32!, day date!"
 )
 """The table `sessions`, partitioned by `day` (of the search): a row for each document shown. `filter` names the robot
-rule that leaves the row out, null for a row that counts. From `clicked` on: the features of the examination model."""
+rule that excludes the row, null for a row that counts. From `clicked` on: the features of the examination model."""
 
 BEHAVIOUR: Final = ("position", "clicked", "clicks_before", "click_distance", "click_below", "page", "query_bucket")
 """What the examination model sees (§6.1.1): all discrete, so a log of any size has few distinct rows of them."""
 
-PARTIALS: Final = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("impressions", pa.int64(), nullable=False),
-        pa.field("clicks", pa.int64(), nullable=False),
-        pa.field("clicked", pa.int64(), nullable=False),
-        pa.field("examination", pa.int64()),
-        pa.field("examination_clicked", pa.int64()),
-        pa.field("examination_squared", pa.int64()),
-        pa.field("dwell_ms", pa.int64(), nullable=False),
-        pa.field("dwells", pa.int64(), nullable=False),
-        pa.field("display_ms", pa.int64(), nullable=False),
-        pa.field("displays", pa.int64(), nullable=False),
-        pa.field("displayed", pa.int64(), nullable=False),
-        pa.field("skips", pa.int64(), nullable=False),
-        pa.field("last_click", TIME),
-        *(pa.field(f"{name}_{index}", pa.int64(), nullable=False) for name in HISTOGRAMS for index in range(EDGES + 1)),
-        pa.field("day", pa.date32(), nullable=False),
-    ]
+PARTIALS: Final = _columns(
+    "query_id string!, document_id string!, position int32!, impressions int64!, clicks int64!, clicked int64!, "
+    "examination int64, examination_clicked int64, examination_squared int64, dwell_ms int64!, dwells int64!, "
+    "display_ms int64!, displays int64!, displayed int64!, skips int64!, last_click timestamp, "
+    + "".join(f"{name}_{index} int64!, " for name in HISTOGRAMS for index in range(EDGES + 1))
+    + "day date!"
 )
-"""The table `partials`, partitioned by `day`: sums over the session rows that count. `examination`, the same of what
-was clicked and that of the squares, in units of 2^-20, are null without a model. `displays`: impressions whose display
-time is known; `displayed`: those of them that were on the screen at all. A sum of partials is a partial; so is the
-greatest `last_click`."""
+"""The table `partials`, partitioned by `day`: sums over the session rows that count. `examination`, the same for
+clicked rows and the sum of squares, in units of 2^-20, are null without a model. `displays`: impressions with a known
+display time; `displayed`: those with one above 0. A sum of partials is a partial; so is the latest `last_click`."""
 
-DICTIONARY: Final = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("users", pa.int64(), nullable=False),
-        pa.field("x", pa.list_(pa.float64()), nullable=False),
-        pa.field("day", pa.date32(), nullable=False),
-    ]
-)
+DICTIONARY: Final = _columns("query_id string!, document_id string!, users int64!, x numbers!, day date!")
 """The tables `week` and `month`: the fields of one window for each pair with enough users. `day`: where it ends."""
 
-SNAPSHOT: Final = pa.schema(
-    [
-        pa.field("query_id", pa.string(), nullable=False),
-        pa.field("document_id", pa.string(), nullable=False),
-        pa.field("x", pa.list_(pa.float64()), nullable=False),
-        pa.field("users", pa.int64(), nullable=False),
-        pa.field("as_of", TIME, nullable=False),
-    ]
-)
-"""The table `snapshots`, a version for each time: the click vector x of each pair (see `WINDOWS`). `users`: the most
-that any of its windows has."""
+SNAPSHOT: Final = _columns("query_id string!, document_id string!, x numbers!, users int64!, as_of timestamp!")
+"""The table `snapshots`, a version for each time: the click vector x of each pair (see `WINDOWS`). `users`: the
+maximum over its windows."""
 
 TABLES: Final = {
     "events": EVENTS,
@@ -188,25 +101,11 @@ TABLES: Final = {
     "month": DICTIONARY,
     "snapshots": SNAPSHOT,
 }
-PARTITIONED: Final = {
-    "events": ["day"],
-    "quarantine": [],
-    "files": [],
-    "sessions": ["day"],
-    "partials": ["day"],
-    "week": ["day"],
-    "month": ["day"],
-    "snapshots": [],
-}
+"""Those with a column `day` are partitioned by it."""
 
 
 def conform(table: pa.Table, schema: pa.Schema, *, what: str) -> pa.Table:
-    """The same rows with just these columns, in this order and of these types.
-
-    Args:
-        table: that has at least the columns of `schema`.
-        schema: one of this module.
-        what: how an error names the table.
+    """Return the rows of a table with exactly these columns, in this order and of these types.
 
     >>> conform(pa.table({"b": [1], "a": ["x"]}), pa.schema([("a", pa.string())]), what="t").column_names
     ['a']
@@ -252,19 +151,7 @@ window, in order:
 POSITIONS: Final = 10
 BINS: Final = tuple(f"{name}_{index}" for name in HISTOGRAMS for index in range(EDGES + 1))
 PLACES: Final = (*(str(position) for position in range(1, POSITIONS + 1)), "rest")
-SCALARS: Final = (
-    "impressions",
-    "clicks",
-    "clicked",
-    "examination",
-    "dwell",
-    "dwells",
-    "display",
-    "displays",
-    "skips",
-    "users",
-    "last_click_age",
-)
+_SCALARS: Final = "impressions clicks clicked examination dwell dwells display displays skips users last_click_age"
 PLACED: Final = ("impressions", "clicked", "examination")
 
 
@@ -274,7 +161,7 @@ def window_fields(*, examination: bool) -> tuple[str, ...]:
     >>> len(window_fields(examination=True)), len(window_fields(examination=False))
     (60, 48)
     """
-    names = (*SCALARS, *BINS, *(f"{name}@{place}" for name in PLACED for place in PLACES))
+    names = (*_SCALARS.split(), *BINS, *(f"{name}@{place}" for name in PLACED for place in PLACES))
     return tuple(name for name in names if examination or not name.startswith("examination"))
 
 
@@ -295,3 +182,12 @@ def no_clicks(hours: int, *, examination: bool) -> list[float]:
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 24.0]
     """
     return [float(hours) if name == "last_click_age" else 0.0 for name in window_fields(examination=examination)]
+
+
+def literal(text: str) -> str:
+    """Return a text as a literal of SQL.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"

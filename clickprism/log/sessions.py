@@ -1,18 +1,17 @@
 """Session rows: the events of days as ranked lists with clicks, a row for each document shown, with its features.
 
-A document of a search is shown by an impression row, or by the list of a ranking row. Where a search with a ranking row
-has interactions `impression`, only the documents of these and those that were clicked count as shown. A click proves
-that its document was shown, in a list or not, if it is known where. Clicks stand in the rows themselves or come as
+An impression row, or the list of a ranking row, shows a document of a search. Where a search with a ranking row has
+interactions `impression`, only the documents of these and those that were clicked count as shown. A click proves that
+its document was shown, in a list or not, if its position is known. Clicks stand in the rows themselves or come as
 interactions with the same search and document, on the same day or the next; they count for the last day that shows the
-document. Rows that a robot rule leaves out are made into sessions of their own, so the rows that count are just what
-they would be if the others had never been logged.
+document. Rows that a robot rule excludes become sessions of their own, so the rows that count do not depend on them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import ibis
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ from clickprism._util.tables import Table as TextTable
 from clickprism.log.engines.base import by_rows
 from clickprism.log.robots import query_of, verdicts
 from clickprism.log.schema import EVENTS, KINDS, SESSIONS, conform
-from clickprism.log.table import files_id, writing
+from clickprism.log.table import by_day, files_id, writing
 from clickprism.settings import plain
 
 if TYPE_CHECKING:
@@ -40,77 +40,25 @@ if TYPE_CHECKING:
     from clickprism.log.store import LogStore
 
 BUCKETS: Final = (2, 10, 100, 1000)
-"""How many searches of its query in the day put a row in the next `query_bucket`."""
-USED: Final = (
-    "kind",
-    "time",
-    "search_id",
-    "query_id",
-    "query",
-    "document_id",
-    "position",
-    "documents",
-    "clicked",
-    "action",
-    "click",
-    "display_ms",
-    "dwell_ms",
-    "page_skipped",
-    "user_id",
-    "ranker",
-    "randomised",
-    "filter",
-    "day",
-)
-"""The columns of events, with their verdict, that sessions are made of."""
-_SHOWN: Final = (
-    "day",
-    "search_id",
-    "document_id",
-    "kept",
-    "position",
-    "time",
-    "inline",
-    "display_ms",
-    "dwell_ms",
-    "page_skipped",
-    "user_id",
-    "ranker",
-    "randomised",
-    "query_id",
-    "filter",
-)
-_DONE: Final = (
-    "day",
-    "search_id",
-    "document_id",
-    "kept",
-    "position",
-    "time",
-    "click",
-    "seen",
-    "display_ms",
-    "dwell_ms",
-    "page_skipped",
-    "randomised",
-)
+"""Numbers of searches of a query in a day from which its rows are in the next `query_bucket`."""
+LAYOUT: Final = 2
+"""Increased when the content of a session row changes, so that old ones are rebuilt."""
+_ACT: Final = ("day", "search_id", "document_id", "position", "time", "display_ms", "dwell_ms", "page_skipped")
+_USED: Final = (*_ACT, "kind", "query_id", "query", "documents", "clicked", "action", "click", "user_id", "ranker")
+USED: Final = (*_USED, "randomised", "filter")
+"""The columns of events, with their verdict, from which sessions are made."""
+_SHOWN: Final = (*_ACT, "kept", "inline", "user_id", "ranker", "randomised", "query_id", "filter")
+_DONE: Final = (*_ACT, "kept", "click", "seen", "randomised")
 _PAIR: Final = ("day", "search_id", "document_id", "kept")
 
 
 def shown_rows(
     events: Table, later: Table | None, settings: SessionSettings, *, kinds: Collection[str] = KINDS
 ) -> Table:
-    """A row for each document that a search shows, with its clicks.
+    """Return a row for each document that a search shows, with its clicks.
 
     A document that a search shows several times (in one list, on several pages, in several impression rows) is one
     row, with the first position and time, a click if any of them has one, and the longest display and dwell times.
-
-    Args:
-        events: all events of the days, with the verdict `filter`.
-        later: the interactions that `left_over` gives of the day after each, with theirs, `day` being the day before;
-            None if there are none.
-        settings: of sessions.
-        kinds: those that the events have; fewer make the query faster, not different.
     """
     interactions = _interactions(events, later, kinds)
     done = _done(events, interactions, kinds)
@@ -119,22 +67,15 @@ def shown_rows(
 
 
 def left_over(events: Table, settings: SessionSettings, *, kinds: Collection[str] = KINDS) -> Table:
-    """The interactions of days with documents that their search does not show on that day, but may the day before.
-
-    Args:
-        events: the interactions of the days, and all events of the searches that are on the day before too.
-        settings: of sessions.
-        kinds: those that the events have.
-    """
+    """Return the interactions with documents that their search does not show on that day, but may the day before."""
     acts = events.filter(events.kind == "interaction").select(*USED)
     interactions = acts.mutate(kept=acts["filter"].isnull())
-    done = _done(events, interactions, kinds)
-    shown = _merged(_shown(events, done, settings, kinds))
+    shown = _merged(_shown(events, _done(events, interactions, kinds), settings, kinds))
     return interactions.anti_join(shown, list(_PAIR)).select(*USED)
 
 
 def clicks_of(events: Table, *, kinds: Collection[str] = KINDS) -> Table | None:
-    """The clicks that stand apart from what was shown and count: day, search and document; None if none can."""
+    """Return the clicks that are no part of an impression row: day, search and document; None if there can be none."""
     done = _done(events, _interactions(events, None, kinds), kinds)
     return None if done is None else done.filter(done.click & done.kept).select("day", "search_id", "document_id")
 
@@ -149,9 +90,7 @@ def _interactions(events: Table, later: Table | None, kinds: Collection[str]) ->
 
 
 def _shown(events: Table, done: Table | None, settings: SessionSettings, kinds: Collection[str]) -> list[Table]:
-    """All that was shown, by source; a document may come several times."""
-    import ibis
-
+    """Return all documents that were shown, by source; a document may come several times."""
     rows = events.mutate(query_id=query_of(events), kept=events["filter"].isnull())
     parts = []
     if "impression" in kinds or "ranking" not in kinds:
@@ -167,9 +106,7 @@ def _shown(events: Table, done: Table | None, settings: SessionSettings, kinds: 
 
 
 def _tracked(rankings: Table, listed: Table, done: Table, settings: SessionSettings) -> list[Table]:
-    """Lists that count whole, and the documents of which interactions prove that they were shown."""
-    import ibis
-
+    """Return the lists that count completely, and the documents that interactions show to have been displayed."""
     search = ["day", "search_id", "kept"]
     once = rankings.group_by(search).aggregate(**_together(rankings))
     proof = done.filter(done.click | done.seen).inner_join(once.select(*search, start="time"), search)
@@ -183,24 +120,20 @@ def _tracked(rankings: Table, listed: Table, done: Table, settings: SessionSetti
 
 
 def _merged(parts: list[Table]) -> Table:
-    """One row for each document that a search shows."""
-    import ibis
-
+    """Return one row for each document that a search shows."""
     rows = ibis.union(*parts) if len(parts) > 1 else parts[0]
     return rows.group_by(*_PAIR).aggregate(position=rows.position.min(), **_together(rows))
 
 
 def _together(rows: Table) -> dict[str, Any]:
-    """What several rows of one search say together."""
+    """Return the aggregates of several rows of one search."""
     first = {name: rows[name].min() for name in ("time", "user_id", "ranker", "query_id", "filter")}
     longest = {name: rows[name].max() for name in ("display_ms", "dwell_ms")}
     return first | longest | {name: rows[name].any() for name in ("inline", "page_skipped", "randomised")}
 
 
 def _done(events: Table, interactions: Table | None, kinds: Collection[str]) -> Table | None:
-    """All that was done to documents and stands apart from what was shown."""
-    import ibis
-
+    """Return what users did to documents that is no part of an impression row."""
     parts = []
     if interactions is not None:
         acted = interactions.filter(interactions.document_id.notnull())
@@ -217,9 +150,7 @@ def _done(events: Table, interactions: Table | None, kinds: Collection[str]) -> 
 
 
 def _clicked(shown: Table, done: Table | None, settings: SessionSettings) -> Table:
-    """What was shown, with clicks and times of what was done to it."""
-    import ibis
-
+    """Return what was shown, with its clicks and times."""
     if done is None:
         last = ibis.ifelse(shown.inline, shown.time, ibis.null(shown.time.type()))
         return shown.mutate(clicks=shown.inline.cast("int32"), last_click=last)
@@ -247,16 +178,12 @@ def _clicked(shown: Table, done: Table | None, settings: SessionSettings) -> Tab
 
 
 def _later(one: Any, other: Any) -> Any:
-    """The greater of two, or that which is there."""
-    import ibis
-
+    """Return the greater of two values, or the one that is not null."""
     return ibis.greatest(ibis.coalesce(one, other), ibis.coalesce(other, one))
 
 
 def behaviour(rows: Table, settings: SessionSettings) -> Table:
-    """Those rows with the features of the examination model (§6.1.1)."""
-    import ibis
-
+    """Return the rows with the features of the examination model (§6.1.1)."""
     asked = rows.select("day", "query_id", "kept", "search_id").distinct()
     searches = asked.group_by("day", "query_id", "kept").aggregate(searches=ibis._.count())
     found = rows.inner_join(searches, ["day", "query_id", "kept"])
@@ -281,10 +208,6 @@ def behaviour(rows: Table, settings: SessionSettings) -> Table:
     )
     kinds = ibis.Schema.from_pyarrow(SESSIONS)
     return done.select(**{name: done[name].cast(kinds[name].copy(nullable=True)) for name in SESSIONS.names})
-
-
-LAYOUT: Final = 2
-"""Raised when what a session row holds changes, so that old ones are made anew."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,11 +260,7 @@ def build_sessions(
 ) -> SessionUpdate:
     """Rebuild the days of `sessions` whose events or settings have changed, and count what they contain.
 
-    Args:
-        store: the log.
-        engine: where the queries run.
-        days: the days that may be rebuilt; None: all.
-        out: Parquet file for the rows of these days that no robot rule excludes; None writes none.
+    `out` is a Parquet file for the rows of these days that no robot rule excludes.
     """
     rebuilt = update_sessions(store, engine, days)
     return SessionUpdate(
@@ -352,13 +271,7 @@ def build_sessions(
 
 
 def update_sessions(store: LogStore, engine: Engine, days: Iterable[date] | None = None) -> list[date]:
-    """Make the stale days of `sessions` anew, as many in one query as suits the engine; returns them.
-
-    Args:
-        store: the log.
-        engine: where the queries run.
-        days: that may be made anew; None: all.
-    """
+    """Rebuild those of the days (by default all) whose events or settings have changed, and return them."""
     events, sessions = store.table("events"), store.table("sessions")
     chosen = sorted({*events.days(), *sessions.days()} if days is None else {*days})
     rebuilt: list[date] = []
@@ -374,7 +287,7 @@ def update_sessions(store: LogStore, engine: Engine, days: Iterable[date] | None
 
 
 def _stale(store: LogStore, days: Iterable[date]) -> dict[date, Inputs]:
-    """Which of these days differ from what their inputs make, with these inputs."""
+    """Return the inputs of those of the days whose sessions are not up to date."""
     files, present = by_day(store.table("events").files()), by_day(store.table("sessions").files())
     found = {}
     for day in days:
@@ -387,7 +300,7 @@ def _stale(store: LogStore, days: Iterable[date]) -> dict[date, Inputs]:
 
 def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> list[SessionReport]:
     """Return what the sessions of these days contain."""
-    made = []
+    reports = []
     for together in by_rows(store.table("events").rows_of(days), most=engine.batch_rows):
         rows = engine.read(store.table("sessions").files(together), SESSIONS)
         kept = rows["filter"].isnull()
@@ -399,14 +312,12 @@ def session_report(store: LogStore, engine: Engine, days: Sequence[date]) -> lis
         )
         found: dict[date, dict[str, Any]] = {row["day"]: row for row in engine.collect(counts).to_pylist()}
         lost = _unmatched(store, engine, together)
-        for day in together:
-            row = found.get(day, {"day": day})
-            made.append(SessionReport(unmatched=lost[day], **row))
-    return made
+        reports += [SessionReport(unmatched=lost[day], **found.get(day, {"day": day})) for day in together]
+    return reports
 
 
 def export_sessions(store: LogStore, path: Path, days: Iterable[date] | None = None) -> int:
-    """Write the session rows that count, of these days or of all, to one Parquet file; returns how many."""
+    """Write the session rows that count, of these days or of all, to one Parquet file; return their number."""
     count = 0
     with atomic_file(path) as draft, pq.ParquetWriter(draft, SESSIONS, compression="zstd") as writer:
         for day, files in sorted(by_day(store.table("sessions").files(days)).items()):
@@ -419,16 +330,8 @@ def export_sessions(store: LogStore, path: Path, days: Iterable[date] | None = N
     return count
 
 
-def by_day(files: Iterable[str]) -> dict[date, list[str]]:
-    """Files of a table by the day of their folder."""
-    found = defaultdict(list)
-    for file in files:
-        found[date.fromisoformat(Path(file).parent.name.removeprefix("day="))].append(file)
-    return dict(found)
-
-
 def kinds_of(files: Iterable[str | Path]) -> tuple[str, ...]:
-    """The kinds of events that files may have, as their footers tell; all where one does not."""
+    """Return the kinds of events that files may have, from their footers; all if a footer has no statistics."""
     found: set[str] = set()
     for file in files:
         metadata = pq.read_metadata(file)
@@ -445,7 +348,7 @@ def kinds_of(files: Iterable[str | Path]) -> tuple[str, ...]:
 
 
 def has_display_times(files: Iterable[str | Path]) -> bool:
-    """Whether any of these files of events has a display time; of those before it, one column is read."""
+    """Return whether any of these files of events has a display time."""
     for file in files:
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches(columns=["display_ms"]):
@@ -465,7 +368,7 @@ class Inputs:
 
     @classmethod
     def of(cls, files: Mapping[date, Sequence[str]], day: date) -> Inputs:
-        """The inputs of a day."""
+        """Return the inputs of a day."""
         today, later = files.get(day, ()), files.get(day + timedelta(days=1), ())
         kinds = kinds_of(later)
         if "interaction" not in kinds:
@@ -473,14 +376,14 @@ class Inputs:
         return cls(tuple(today), kinds_of(today), tuple(later), kinds)
 
     def fingerprint(self, store: LogStore) -> str:
-        """Changes whenever a row may."""
+        """Return an id that changes whenever a row may change."""
         names = [files_id(files) for files in (self.files, self.later)]
         settings = [plain(store.settings.robots), plain(store.settings.sessions)]
         return hashlib.sha256(json.dumps([LAYOUT, *names, *settings], sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _build(engine: Engine, inputs: Mapping[date, Inputs], store: LogStore) -> dict[date, list[Path]]:
-    """The session rows of these days, in one query."""
+    """Write the session rows of these days, in one query."""
     if not inputs:
         return {}
     settings, folder = store.settings.sessions, store.table("sessions").folder
@@ -514,7 +417,7 @@ def _judged(engine: Engine, files: Sequence[str], kinds: Sequence[str], store: L
 
 
 def _near(judged: Table, events: Table, days: Sequence[date]) -> Table:
-    """Events of these days, and what `left_over` needs of the days after; `twice`: the search is the day before too."""
+    """Return the events of these days, and what `left_over` needs of the next (`twice`: also on the day before)."""
     searches = events.filter(events.kind != "interaction").select("day", "search_id").distinct()
     before = searches.select(next_day=_shifted(searches.day, 1), shown_before="search_id")
     both = searches.inner_join(before, [searches.day == before.next_day, searches.search_id == before.shown_before])
@@ -525,13 +428,11 @@ def _near(judged: Table, events: Table, days: Sequence[date]) -> Table:
 
 
 def _shifted(day: Any, by: int) -> Any:
-    import ibis
-
     return (day + ibis.interval(days=by)).cast("date")
 
 
 def _unmatched(store: LogStore, engine: Engine, days: Sequence[date]) -> Counter[date]:
-    """By day, the clicks that count on what neither that day shows nor the one before."""
+    """Return the number of clicks of each day on documents that neither that day nor the one before shows."""
     files = store.table("events").files(days)
     kinds = kinds_of(files)
     apart = set(kinds) - {"impression"}

@@ -25,53 +25,28 @@ PARTS: Final = {
 }
 TimeUnit: TypeAlias = Literal["auto", "iso", "s", "ms", "us", "ns"]
 FormatName: TypeAlias = Literal["auto", "json", "csv", "parquet"]
-FIELDS: Final = (
-    "kind",
-    "event_id",
-    "time",
-    "search_id",
-    "query_id",
-    "query",
-    "document_id",
-    "position",
-    "documents",
-    "clicked",
-    "action",
-    "click",
-    "display_ms",
-    "dwell_ms",
-    "page_skipped",
-    "user_id",
-    "agent",
-    "ranker",
-    "randomised",
-    "features",
+ROW_COLUMNS: Final = (
+    "kind string!, event_id string, time timestamp!, search_id string!, query_id string, query string, "
+    "document_id string, position int32, documents strings, clicked strings, action string, click bool, "
+    "display_ms int64, dwell_ms int64, page_skipped bool, user_id string, agent string, ranker string, "
+    "randomised bool, features string"
 )
-"""The fields of an input row, as `schema.ROW` has them."""
+"""The fields of an input row with their types; `!` marks those that are never null. `schema.ROW` is made of it."""
+FIELDS: Final = tuple(column.split()[0] for column in ROW_COLUMNS.split(", "))
 SPARK: Final = re.compile(r"local(\[(\*|[1-9]\d*)\])?|spark://\S+")
 MEMORY: Final = re.compile(r"[1-9]\d*(MB|GB)")
 EDGES: Final = 7
 SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
-AGENTS: Final = (
-    "bot/",
-    "bot;",
-    "googlebot",
-    "bingbot",
-    "crawler",
-    "spider",
-    "slurp",
-    "headless",
-    "phantomjs",
-    "selenium",
-    "scrapy",
-    "python-requests",
-    "python-urllib",
-    "aiohttp",
-    "go-http-client",
-    "libwww-perl",
-    "curl/",
-    "wget/",
+_ROBOTS: Final = (
+    "bot/ bot; googlebot bingbot crawler spider slurp headless phantomjs selenium scrapy python-requests python-urllib "
+    "aiohttp go-http-client libwww-perl curl/ wget/"
 )
+AGENTS: Final = tuple(_ROBOTS.split())
+
+
+def _require(holds: bool, field: str, value: object, must: str) -> None:
+    if not holds:
+        raise SettingError(field, value, must)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +62,9 @@ class EngineSettings:
     memory: str = "2GB"
 
     def __post_init__(self) -> None:
-        if self.engine != "duckdb" and not SPARK.fullmatch(self.engine):
-            raise SettingError("engine", self.engine, "be duckdb, local[*], local[N] or spark://host:port")
-        if not MEMORY.fullmatch(self.memory):
-            raise SettingError("memory", self.memory, "be such as 500MB or 2GB")
+        known = self.engine == "duckdb" or SPARK.fullmatch(self.engine) is not None
+        _require(known, "engine", self.engine, "be duckdb, local[*], local[N] or spark://host:port")
+        _require(MEMORY.fullmatch(self.memory) is not None, "memory", self.memory, "be such as 500MB or 2GB")
 
 
 @dataclass(frozen=True)
@@ -120,25 +94,22 @@ class ColumnMapping:
     def __post_init__(self) -> None:
         for table in ("columns", "constants", "values"):
             for name, value in getattr(self, table).items():
-                if name not in FIELDS:
-                    raise SettingError(f"{table}.{name}", value, f"be a known field ({suggest(name, FIELDS)})")
-                if name in ("documents", "clicked") and table != "columns":
-                    raise SettingError(f"{table}.{name}", value, "not be of a list")
+                path = f"{table}.{name}"
+                _require(name in FIELDS, path, value, f"be a known field ({suggest(name, FIELDS)})")
+                is_list = name in ("documents", "clicked") and table != "columns"
+                _require(not is_list, path, value, "not be of a list")
         for name, value in self.constants.items():
-            if name in self.columns:
-                raise SettingError(f"constants.{name}", value, "not be a column as well")
+            _require(name not in self.columns, f"constants.{name}", value, "not be a column as well")
         for name, value in self.columns.items():
-            if not value:
-                raise SettingError(f"columns.{name}", value, "name a column")
-        if len(set(self.header)) < len(self.header):
-            raise SettingError("header", self.header, "name each column once")
+            _require(bool(value), f"columns.{name}", value, "name a column")
+        _require(len(set(self.header)) == len(self.header), "header", self.header, "name each column once")
 
     def __bool__(self) -> bool:
         return self != ColumnMapping()
 
 
 def read_mapping(path: Path | str) -> ColumnMapping:
-    """The mapping in a TOML file; an unknown name or a wrong type is an error that says which."""
+    """Return the mapping in a TOML file; an error names an unknown name or a wrong type."""
     return build(ColumnMapping, read_toml(Path(path)), path=str(path))
 
 
@@ -150,7 +121,7 @@ class SourceSettings:
         schema: whose fields the rows have; `auto` tells it from the first rows.
         format: `auto` tells it from the first bytes and the name.
         ordinal_base: what the first position of a list is called (0 or 1); UBI and mappings only.
-        mapping: where a foreign log keeps our fields .
+        mapping: columns of a foreign log that hold the fields of ours.
         time_unit: how times are written; `auto` reads ISO 8601, and numbers by their size.
         delimiter: of CSV; by default a tab in .tsv and .tab files, else what parts the names of the first line.
         quote: of CSV; empty if quotes are ordinary characters.
@@ -183,36 +154,36 @@ class SourceSettings:
     max_line_bytes: int = 16 << 20
 
     def __post_init__(self) -> None:
-        if self.ordinal_base not in (None, 0, 1):
-            raise SettingError("ordinal_base", self.ordinal_base, "be 0 or 1")
-        if self.schema == "mapping" and not self.mapping:
-            raise SettingError("mapping", self.mapping, "be given with the schema 'mapping'")
-        if self.mapping and self.schema not in ("auto", "mapping"):
-            raise SettingError("schema", self.schema, "be 'mapping' or 'auto' where a mapping is given")
-        if len(self.delimiter.encode()) > 1 or self.delimiter in ("\n", "\r", '"'):
-            raise SettingError("delimiter", self.delimiter, "be one ASCII character, no quote and no line end")
-        if self.quote not in ("", '"'):
-            raise SettingError("quote", self.quote, "be '\"', or empty for none")
-        for name in ("start", "earliest", *(["latest"] if self.latest else [])):
+        mapped, zone_free = bool(self.mapping), {"start", "earliest"} | ({"latest"} if self.latest else set())
+        rules = {
+            "ordinal_base": (self.ordinal_base in (None, 0, 1), "be 0 or 1"),
+            "mapping": (mapped or self.schema != "mapping", "be given with the schema 'mapping'"),
+            "schema": (
+                not mapped or self.schema in ("auto", "mapping"),
+                "be 'mapping' or 'auto' where a mapping is given",
+            ),
+            "delimiter": (
+                len(self.delimiter.encode()) < 2 and self.delimiter not in ("\n", "\r", '"'),
+                "be one ASCII character, no quote and no line end",
+            ),
+            "quote": (self.quote in ("", '"'), "be '\"', or empty for none"),
+            "max_position": (1 <= self.max_position < 2**31, "be from 1 to 2147483647"),
+            "max_duration_hours": (0 < self.max_duration_hours < 1e6, "be above 0, below a million"),
+            "future_hours": (0 <= self.future_hours < 1e6, "be from 0 to a million"),
+            "max_line_bytes": (1 <= self.max_line_bytes <= 1 << 28, "be from 1 to 268435456"),
+        }
+        for name, (holds, must) in rules.items():
+            _require(holds, name, getattr(self, name), must)
+        for name in sorted(zone_free):
             try:
                 zone = datetime.fromisoformat(getattr(self, name)).tzinfo
             except ValueError:
-                zone = None
                 raise SettingError(name, getattr(self, name), "be a date or a time, such as 2000-01-02") from None
-            if zone is not None:
-                raise SettingError(name, getattr(self, name), "be UTC, without a zone")
-        if not 1 <= self.max_position < 2**31:
-            raise SettingError("max_position", self.max_position, "be from 1 to 2147483647")
-        if not 0 < self.max_duration_hours < 1e6:
-            raise SettingError("max_duration_hours", self.max_duration_hours, "be above 0, below a million")
-        if not 0 <= self.future_hours < 1e6:
-            raise SettingError("future_hours", self.future_hours, "be from 0 to a million")
-        if not 1 <= self.max_line_bytes <= 1 << 28:
-            raise SettingError("max_line_bytes", self.max_line_bytes, "be from 1 to 268435456")
+            _require(zone is None, name, getattr(self, name), "be UTC, without a zone")
 
     @property
     def last_time(self) -> datetime:
-        """The last time that is not too late, UTC without a zone.
+        """Return the latest allowed time, UTC without a zone.
 
         >>> SourceSettings(latest="2026-03-02").last_time
         datetime.datetime(2026, 3, 2, 0, 0)
@@ -223,12 +194,12 @@ class SourceSettings:
 
     @property
     def max_duration_ms(self) -> int:
-        """The longest display or dwell time that is believed."""
+        """Maximum display or dwell time."""
         return round(self.max_duration_hours * 3_600_000)
 
     @property
     def unit(self) -> TimeUnit:
-        """How times are written: what the mapping says, else the setting."""
+        """Unit of times: that of the mapping, else the setting."""
         return self.mapping.times.unit if self.mapping.times.unit != "auto" else self.time_unit
 
 
@@ -260,15 +231,14 @@ class RobotSettings:
 
     def __post_init__(self) -> None:
         for name in ("searches_per_day", "searches_per_minute", "repeat_clicks"):
-            if getattr(self, name) < 0:
-                raise SettingError(f"robots.{name}", getattr(self, name), "be at least 1, or 0 to turn the rule off")
-        if not 0 < self.click_through <= 1:
-            raise SettingError("robots.click_through", self.click_through, "be above 0 and at most 1")
-        if self.click_through_impressions < 1:
-            raise SettingError("robots.click_through_impressions", self.click_through_impressions, "be at least 1")
+            value = getattr(self, name)
+            _require(value >= 0, f"robots.{name}", value, "be at least 1, or 0 to turn the rule off")
+        _require(0 < self.click_through <= 1, "robots.click_through", self.click_through, "be above 0 and at most 1")
+        least = self.click_through_impressions
+        _require(least >= 1, "robots.click_through_impressions", least, "be at least 1")
         for word in self.agents:
-            if not word or word != word.lower() or not word.isascii():
-                raise SettingError("robots.agents", word, "hold words in lower case ASCII letters")
+            plain_word = bool(word) and word == word.lower() and word.isascii()
+            _require(plain_word, "robots.agents", word, "hold words in lower case ASCII letters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,10 +254,9 @@ class SessionSettings:
     click_window_hours: int = 24
 
     def __post_init__(self) -> None:
-        if self.page_size < 1:
-            raise SettingError("sessions.page_size", self.page_size, "be at least 1")
-        if not 1 <= self.click_window_hours <= 24:
-            raise SettingError("sessions.click_window_hours", self.click_window_hours, "be from 1 to 24")
+        _require(self.page_size >= 1, "sessions.page_size", self.page_size, "be at least 1")
+        hours = self.click_window_hours
+        _require(1 <= hours <= 24, "sessions.click_window_hours", hours, "be from 1 to 24")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,16 +279,14 @@ class WindowSettings:
     keep_hours: int = 168
 
     def __post_init__(self) -> None:
-        if self.k < 0:
-            raise SettingError("windows.k", self.k, "be 0 or more")
-        if self.week_start not in WEEKDAYS:
-            raise SettingError("windows.week_start", self.week_start, f"be one of {', '.join(WEEKDAYS)}")
+        for name in ("k", "keep_hours"):
+            _require(getattr(self, name) >= 0, f"windows.{name}", getattr(self, name), "be 0 or more")
+        known = ", ".join(WEEKDAYS)
+        _require(self.week_start in WEEKDAYS, "windows.week_start", self.week_start, f"be one of {known}")
         for name in ("dwell_edges_ms", "display_edges_ms"):
             edges = getattr(self, name)
-            if len(edges) != EDGES or sorted({*edges}) != list(edges) or edges[0] <= 0:
-                raise SettingError(f"windows.{name}", edges, f"be {EDGES} numbers above 0, each above the one before")
-        if self.keep_hours < 0:
-            raise SettingError("windows.keep_hours", self.keep_hours, "be 0 or more")
+            grows = len(edges) == EDGES and sorted({*edges}) == list(edges) and edges[0] > 0
+            _require(grows, f"windows.{name}", edges, f"be {EDGES} numbers above 0, each above the one before")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,10 +327,8 @@ class IngestSettings:
     windows: WindowSettings | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_bad_ratio <= 1:
-            raise SettingError("max_bad_ratio", self.max_bad_ratio, "be from 0 to 1")
-        if self.threads < 1:
-            raise SettingError("threads", self.threads, "be at least 1")
+        _require(0 <= self.max_bad_ratio <= 1, "max_bad_ratio", self.max_bad_ratio, "be from 0 to 1")
+        _require(self.threads >= 1, "threads", self.threads, "be at least 1")
         EngineSettings(memory=self.memory)
 
     def of_log(self, log: LogSettings) -> LogSettings:
@@ -372,9 +337,9 @@ class IngestSettings:
         for name, text in self.source.items():
             value = read_value(text)
             source[name.replace("-", "_")] = text if isinstance(value, date) else value  # dates are kept as text
-        source |= {} if self.schema is None else {"schema": self.schema}
-        source |= {} if self.ordinal_base is None else {"ordinal_base": self.ordinal_base}
-        source |= {} if self.mapping is None else {"mapping": plain(read_mapping(self.mapping))}
+        mapping = None if self.mapping is None else plain(read_mapping(self.mapping))
+        own = {"schema": self.schema, "ordinal_base": self.ordinal_base, "mapping": mapping}
+        source |= {name: value for name, value in own.items() if value is not None}
         parts = {name: getattr(self, name) for name in ("robots", "sessions", "windows")}
         given = {name: plain(part) for name, part in parts.items() if part is not None}
         if source:
@@ -396,10 +361,8 @@ class CompactSettings:
     keep_days: int = 0
 
     def __post_init__(self) -> None:
-        if self.files < 1:
-            raise SettingError("files", self.files, "be at least 1")
-        if self.keep_days < 0:
-            raise SettingError("keep_days", self.keep_days, "be at least 1, or 0 to keep everything")
+        _require(self.files >= 1, "files", self.files, "be at least 1")
+        _require(self.keep_days >= 0, "keep_days", self.keep_days, "be at least 1, or 0 to keep everything")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,8 +379,7 @@ class FeatureSettings:
     examination: str | None = None
 
     def __post_init__(self) -> None:
-        if self.min_users is not None and self.min_users < 0:
-            raise SettingError("min_users", self.min_users, "be 0 or more")
+        _require(self.min_users is None or self.min_users >= 0, "min_users", self.min_users, "be 0 or more")
 
     def windows(self, own: WindowSettings) -> WindowSettings:
         """Return the window settings of a log with the chosen number of users."""
@@ -440,13 +402,13 @@ class RowFilter:
         if self.reason is not None:
             from clickprism.log.read.validate import REASONS
 
-            if self.reason not in REASONS:
-                raise SettingError("reason", self.reason, f"be the code of a reason ({suggest(self.reason, REASONS)})")
+            must = f"be the code of a reason ({suggest(self.reason, REASONS)})"
+            _require(self.reason in REASONS, "reason", self.reason, must)
 
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What `log.toml` says: plain values by part; each part becomes an object of its class when it is asked for.
+    """The content of `log.toml`: plain values by part, which `part` turns into a settings object.
 
     >>> LogSettings({"robot": {}})
     Traceback (most recent call last):
@@ -457,11 +419,10 @@ class LogSettings:
 
     def __post_init__(self) -> None:
         for name, value in self.values.items():
-            if name not in PARTS:
-                raise SettingError(f"log.toml {name}", value, f"be a known part ({suggest(name, PARTS)})")
+            _require(name in PARTS, f"log.toml {name}", value, f"be a known part ({suggest(name, PARTS)})")
 
     def part(self, name: str) -> Any:
-        """The settings object of a part; what is not said has its default."""
+        """Return the settings of a part; missing values have their defaults."""
         return build(resolve(PARTS, name, path="log.toml"), self.values.get(name, {}), path=name)
 
     def beneath(self, name: str, given: T) -> T:
@@ -470,49 +431,41 @@ class LogSettings:
         >>> LogSettings({"windows": {"k": 3}}).beneath("windows", WindowSettings()).k
         3
         """
-        usual = type(given)()
-        changed = {
-            each.name: getattr(given, each.name)
-            for each in fields(given)  # type: ignore[arg-type]
-            if getattr(given, each.name) != getattr(usual, each.name)
-        }
+        usual, names = type(given)(), [each.name for each in fields(given)]  # type: ignore[arg-type]
+        changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(usual, name)}
         merged: T = replace(self.part(name), **changed)
         return merged
 
     def with_part(self, name: str, settings: Any) -> LogSettings:
-        """The same with another settings object for one part."""
+        """Return the settings with another object for one part."""
         return replace(self, values={**self.values, name: plain(settings)})
 
     @property
     def source(self) -> SourceSettings:
         """How input files are read."""
-        made: SourceSettings = self.part("source")
-        return made
+        return build(SourceSettings, self.values.get("source", {}), path="source")
 
     @property
     def robots(self) -> RobotSettings:
-        """Which rows the robot rules leave out."""
-        made: RobotSettings = self.part("robots")
-        return made
+        """Which rows are excluded as those of robots."""
+        return build(RobotSettings, self.values.get("robots", {}), path="robots")
 
     @property
     def sessions(self) -> SessionSettings:
-        """How events become lists with clicks."""
-        made: SessionSettings = self.part("sessions")
-        return made
+        """How events become ranked lists with clicks."""
+        return build(SessionSettings, self.values.get("sessions", {}), path="sessions")
 
     @property
     def windows(self) -> WindowSettings:
-        """How lists become click features."""
-        made: WindowSettings = self.part("windows")
-        return made
+        """How ranked lists with clicks become click features."""
+        return build(WindowSettings, self.values.get("windows", {}), path="windows")
 
 
 def read_log_settings(path: Path) -> LogSettings:
-    """The settings in a `log.toml`; the defaults if there is none."""
+    """Return the settings in a `log.toml`, or the defaults if there is none."""
     return LogSettings(read_toml(path)) if path.exists() else LogSettings()
 
 
 def write_log_settings(settings: LogSettings, path: Path) -> None:
-    """Write a `log.toml`, whole or not at all."""
+    """Write a `log.toml` completely or not at all."""
     write_file(path, to_toml(settings.values))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from clickprism._util.files import create_folder, lock, read_json, write_file
 from clickprism.errors import DataError
 from clickprism.log.engines.base import connect
-from clickprism.log.schema import PARTITIONED, TABLES
+from clickprism.log.schema import TABLES
 from clickprism.log.settings import EngineSettings, LogSettings, read_log_settings, write_log_settings
 from clickprism.log.table import LogTable, writing
 
@@ -28,42 +28,33 @@ if TYPE_CHECKING:
 
 SETTINGS_FILE: Final = "log.toml"
 PENDING: Final = "forget.pending"
-"""Where an erasure keeps its users and days until it is done."""
+"""Users and days of an erasure that is not finished."""
 OUTPUTS: Final = "outputs.json"
-"""Where the log keeps which files were written from it, and by which command."""
+"""Files that were written from the log, each with the command that wrote it."""
 COLUMNS_FILE: Final = "columns.json"
-"""Where the log keeps the columns of its input files."""
+"""Columns of the input files."""
 WATERMARKS: Final = "watermarks.json"
-"""Where the log keeps up to which value of a column it has read a query."""
-_OURS: Final = {SETTINGS_FILE, OUTPUTS, COLUMNS_FILE, WATERMARKS, "staging", "models", *TABLES}
+"""The value of a column up to which each query was read."""
 DERIVED: Final = ("sessions", "partials", "week", "month", "snapshots")
-"""Tables that are made of the others."""
+"""Tables that are computed from the others."""
+_OURS: Final = {SETTINGS_FILE, OUTPUTS, COLUMNS_FILE, WATERMARKS, "staging", "models", *TABLES}
 _CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
+_OLD_COLUMN: Final = "variant"  # of events in logs of version 0.1
 
 
 @final
 class LogWriter:
-    """What `LogStore.write` yields: an engine, and a folder for temporary files.
+    """What `LogStore.write` yields: an engine, and `temp`, a folder on the disk of the log, deleted at the end."""
 
-    Attributes:
-        store: the log.
-        temp: an empty folder on the disk of the log; it is deleted at the end of the block.
-    """
-
-    def __init__(
-        self, store: LogStore, temp: Path, *, engine: str, memory: str, threads: int | None, stack: ExitStack
-    ) -> None:
+    def __init__(self, store: LogStore, temp: Path, stack: ExitStack, connect: Callable[[], Engine]) -> None:
         self.store = store
         self.temp = temp
-        self._engine, self._memory, self._threads, self._stack = engine, memory, threads, stack
+        self._stack, self._connect = stack, connect
 
     @cached_property
     def engine(self) -> Engine:
         """The engine, started on first use and closed at the end of the block."""
-        if self._engine != "duckdb":
-            self.store.note(f"Starting Spark ({self._engine}); this takes up to a minute, even for a small log")
-        made = connect(self._engine, memory=self._memory, threads=self._threads, temp=self.temp)
-        return self._stack.enter_context(made)
+        return self._stack.enter_context(self._connect())
 
 
 class LogStore:
@@ -89,13 +80,7 @@ class LogStore:
 
     @classmethod
     def open(cls, folder: Path | str, *, create: bool = False, note: Callable[[str], None] | None = None) -> LogStore:
-        """Open the log in a folder, for reading and, inside `write`, for writing.
-
-        Args:
-            folder: the folder of the log.
-            create: create a log if the folder is missing or empty; otherwise that is an error.
-            note: receives messages for the user, one sentence each.
-        """
+        """Open the log in a folder, for reading and, inside `write`, for writing."""
         path = Path(folder).absolute()
         _refuse_name(path)
         if (path / SETTINGS_FILE).is_file():
@@ -137,37 +122,30 @@ class LogStore:
             if exclusive:
                 stack.enter_context(self.lock())
             temp = stack.enter_context(self.staging())
-            writer = LogWriter(self, temp, engine=engine, memory=memory, threads=threads, stack=stack)
-            self.upgrade()
+
+            def start() -> Engine:
+                if engine != "duckdb":
+                    self.note(f"Starting Spark ({engine}); this takes up to a minute, even for a small log")
+                return connect(engine, memory=memory, threads=threads, temp=temp)
+
+            writer = LogWriter(self, temp, stack, start)
+            self.table("events")  # an error if an old version wrote it
             if finish_erasure and (self.folder / PENDING).exists():
-                self._finish_erasure(writer)
+                from clickprism.log.forget import forget
+
+                with self.lock():
+                    if (self.folder / PENDING).exists():  # otherwise another process was erasing, and is done now
+                        forget(self, writer.engine, [])
+                        self.note("Finished an erasure of users that had been interrupted")
             yield writer
-
-    def _finish_erasure(self, writer: LogWriter) -> None:
-        from clickprism.log.forget import forget
-
-        with self.lock():
-            if (self.folder / PENDING).exists():  # otherwise another process was erasing, and is done now
-                forget(self, writer.engine, [])
-                self.note("Finished an erasure of users that had been interrupted")
-
-    def upgrade(self) -> None:
-        """Rewrite the events of a log of version 0.1 for this version."""
-        from clickprism.log.compact import is_old, rewrite_events
-
-        if is_old(self):
-            with self.lock():
-                if is_old(self):  # otherwise another process has just done it
-                    rewrite_events(self)
-                    self.note("Rewrote the events of a log of clickprism 0.1 for this version")
 
     @property
     def settings(self) -> LogSettings:
-        """What `log.toml` says, or the defaults before it is written."""
+        """The settings in `log.toml`, or the defaults before it is written."""
         return read_log_settings(self.folder / SETTINGS_FILE)
 
     def write_settings(self, settings: LogSettings) -> None:
-        """Write `log.toml`, whole or not at all."""
+        """Write `log.toml` completely or not at all."""
         with writing(self.folder):
             write_log_settings(settings, self.folder / SETTINGS_FILE)
 
@@ -182,13 +160,10 @@ class LogStore:
         with self.lock(), writing(self.folder):
             write_file(self.folder / OUTPUTS, json.dumps({**self.outputs(), str(path.absolute()): command}, indent=1))
 
-    def table(self, name: str, *, schema: pa.Schema | None = None, by_day: bool | None = None) -> LogTable:
-        """One table; `schema` and `by_day` where `schema.TABLES` does not have it."""
+    def table(self, name: str, *, schema: pa.Schema | None = None) -> LogTable:
+        """Return one table; `schema` is needed if it is not one of `schema.TABLES`."""
         if name not in self._tables:
-            columns = TABLES[name] if schema is None else schema
-            days = bool(PARTITIONED.get(name)) if by_day is None else by_day
-            table = LogTable(self.folder / name, schema=columns, by_day=days)
-            self._tables[name] = _not_older(table)
+            self._tables[name] = _not_older(LogTable(self.folder / name, schema=schema or TABLES[name]))
         return self._tables[name]
 
     @contextmanager
@@ -197,8 +172,10 @@ class LogStore:
         with self._thread:
             if not self._depth:
                 with writing(self.folder):
-                    self._held.enter_context(lock(self.folder / ".lock", waiting=self._say_waiting))
-                    self._repair()
+                    waiting = "Another process is writing to this log: waiting for it"
+                    self._held.enter_context(lock(self.folder / ".lock", waiting=lambda: self.note(waiting)))
+                    for name, schema in TABLES.items():
+                        LogTable(self.folder / name, schema=schema).repair()
             self._depth += 1
             try:
                 yield
@@ -206,14 +183,6 @@ class LogStore:
                 self._depth -= 1
                 if not self._depth:
                     self._held.close()
-
-    def _repair(self) -> None:
-        """Remove commits that a power cut left incomplete."""
-        for name in TABLES:
-            LogTable(self.folder / name, schema=TABLES[name], by_day=bool(PARTITIONED[name])).repair()
-
-    def _say_waiting(self) -> None:
-        self.note("Another process is writing to this log: waiting for it")
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
@@ -231,6 +200,12 @@ class LogStore:
                 yield folder
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def record_result(log: Path | None, out: Path, command: str) -> None:
+    """Remember in an ingested log that a command wrote a result from it; do nothing for any other source."""
+    if log is not None and (log / SETTINGS_FILE).is_file():
+        LogStore.open(log).record_output(out, command)
 
 
 def refuse_others(folder: Path) -> None:
@@ -259,15 +234,18 @@ def _refuse_loss(folder: Path) -> None:
 
 
 def _not_older(table: LogTable) -> LogTable:
-    """The table; an error if another version of clickprism has made it with other columns."""
+    """Return the table; an error if an older version of clickprism has created it with other columns."""
     delta = table.latest()
-    has = table.schema.names if delta is None else [each.name for each in delta.schema().fields]
-    if missing := [name for name in table.schema.names if name not in has]:
+    names = table.schema.names if delta is None else [each.name for each in delta.schema().fields]
+    if table.name == "events" and _OLD_COLUMN in names:
+        remedy = f"Convert it with: clickprism log ingest {table.folder} --schema clickprism --into newlog"
+        raise DataError("is a log of clickprism 0.1", file=table.folder.parent, remedy=remedy)
+    if missing := [name for name in table.schema.names if name not in names]:
         remedy = "Ingest your files into a new folder with this version"
         if table.name in DERIVED:
-            remedy = f"Delete {table.folder}: it is made again of the events"
-        words = f"the table was made by an older version of clickprism, without the column {missing[0]!r}"
-        raise DataError(words, file=table.folder, remedy=remedy)
+            remedy = f"Delete {table.folder}: it is computed again from the events"
+        problem = f"the table was made by an older version of clickprism, without the column {missing[0]!r}"
+        raise DataError(problem, file=table.folder, remedy=remedy)
     return table
 
 

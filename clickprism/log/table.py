@@ -1,4 +1,4 @@
-"""A delta table of a click log: files join and leave it by commits, which readers see whole or not at all.
+"""A delta table of a click log: files join and leave it by commits, which readers see completely or not at all.
 
 A commit may carry idempotency keys (delta's `txn` actions): the same key is never committed twice.
 
@@ -15,6 +15,7 @@ import os
 import re
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
@@ -30,43 +31,39 @@ from deltalake.transaction import AddAction, RemoveAction
 from clickprism._util.crash_points import crash_point
 from clickprism._util.files import sync
 from clickprism.errors import DataError
+from clickprism.log.engines.base import first_line
 from clickprism.log.schema import conform
 
-_SAFE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._=-]*")
 SUM: Final = "sum"
-"""How the name of a file begins that others were put into; the sum of what they are called follows."""
-_SIZE: Final = 2**128
+"""Start of the name of a merged file; `files_id` of the files that were merged follows."""
+_SAFE: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._=-]*")
 _ATTEMPTS: Final = 20
-_COUNTS: Final = ("path", "num_records")
 _ACTIONS: Final = "clickprism.actions"
-"""Where a commit says how many actions it has, so that one that was cut is recognised."""
+"""Entry of a commit with its number of actions, which shows whether it is complete."""
 _CHECKPOINT: Final = 100
 """Number of commits from one checkpoint to the next; delta-rs reads the commits after the last one."""
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class LogTable:
-    """A delta table of the log; it comes into being by its first commit. By day: files lie in `day=YYYY-MM-DD/`.
+    """A delta table of the log, created by its first commit.
 
-    Args:
-        folder: of the table.
-        schema: its columns, `day` among them if it is by day.
-        by_day: whether it is partitioned by `day`.
+    A table with a column `day` is partitioned: its files are in folders `day=YYYY-MM-DD` and lack that column.
     """
 
-    def __init__(self, folder: Path, *, schema: pa.Schema, by_day: bool) -> None:
+    def __init__(self, folder: Path, *, schema: pa.Schema) -> None:
         self.folder = folder
         self.schema = schema
-        self.by_day = by_day
+        self._partitions = ["day"] if "day" in schema.names else None
         self._delta: DeltaTable | None = None
 
     @property
     def name(self) -> str:
-        """Of the table."""
+        """Name of the table and of its folder."""
         return self.folder.name
 
     def latest(self) -> DeltaTable | None:
-        """The delta table as it is now; None before its first commit."""
+        """Return the delta table as it is now, or None before its first commit."""
         try:
             if self._delta is None:
                 if not (self.folder / "_delta_log").is_dir():
@@ -78,88 +75,83 @@ class LogTable:
             self._delta = None
         except (DeltaError, OSError) as error:
             self._delta = None
-            raise DataError(
-                f"the table cannot be read ({first_line(error)})", file=self.folder, remedy="Restore it from a copy"
-            ) from None
+            problem = f"the table cannot be read ({first_line(error)})"
+            raise DataError(problem, file=self.folder, remedy="Restore it from a copy") from None
         return self._delta
 
     @property
     def version(self) -> int | None:
-        """The number of the last commit."""
+        """Number of the last commit."""
         delta = self.latest()
         return None if delta is None else int(delta.version())
 
-    def _paths(self) -> list[str]:
+    def history(self) -> list[dict[str, Any]]:
+        """Return the metadata of the known commits, the newest first."""
         delta = self.latest()
-        return [] if delta is None else sorted(pa.table(delta.get_add_actions())["path"].to_pylist())
+        return [] if delta is None else delta.history()
+
+    def _rows(self) -> dict[str, int]:
+        """Return the number of rows of each file, by its path within the table, in order."""
+        delta = self.latest()
+        actions = pa.table({"path": [], "num_records": []}) if delta is None else pa.table(delta.get_add_actions())
+        return dict(sorted(zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True)))
 
     def files(self, days: Iterable[date] | None = None) -> list[str]:
-        """The whole paths of its files, of these days or of all, in the order of their names."""
+        """Return the whole paths of the files of some days, or of all, in the order of their names."""
         chosen = None if days is None else {f"day={day.isoformat()}" for day in days}
-        return [str(self.folder / path) for path in self._paths() if chosen is None or path.split("/")[0] in chosen]
+        return [str(self.folder / path) for path in self._rows() if chosen is None or path.split("/")[0] in chosen]
 
     def days(self) -> list[date]:
-        """The days that have files, in order."""
-        found = {path.split("/")[0].removeprefix("day=") for path in self._paths() if path.startswith("day=")}
-        return [date.fromisoformat(day) for day in sorted(found)]
+        """Return the days that have files, in order."""
+        return sorted(by_day(self.files())) if self._partitions else []
 
     def rows(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return sum(self._rows().values())
 
     def rows_of(self, days: Iterable[date]) -> dict[date, int]:
-        """How many rows each of these days has."""
+        """Return the number of rows of each of these days."""
         found = self.file_rows()
         return {day: sum(found.get(day, {}).values()) for day in days}
 
     def file_rows(self, days: Iterable[date] | None = None) -> dict[date, dict[str, int]]:
-        """How many rows each file has, by day and whole path, of these days or of all; in the order of their names."""
-        found: dict[date, dict[str, int]] = {}
-        for path, count in sorted(self._rows().items()):
-            day = date.fromisoformat(path.split("/")[0].removeprefix("day="))
-            found.setdefault(day, {})[str(self.folder / path)] = count
-        return found if days is None else {day: found[day] for day in sorted({*days} & found.keys())}
-
-    def _rows(self) -> dict[str, int]:
-        delta = self.latest()
-        actions = None if delta is None else pa.table(delta.get_add_actions())
-        return {} if actions is None else dict(zip(*(actions[name].to_pylist() for name in _COUNTS), strict=True))
+        """Return the number of rows of each file, by day and whole path, of some days or of all."""
+        rows = {str(self.folder / path): count for path, count in self._rows().items()}
+        found = by_day(rows)
+        chosen = found if days is None else sorted({*days} & found.keys())
+        return {day: {file: rows[file] for file in found[day]} for day in chosen}
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows in memory: for small tables."""
+        """Return all rows in memory: for small tables."""
         schema = self.schema if columns is None else pa.schema([self.schema.field(name) for name in columns])
-        parts = [conform(self._read_file(file, schema.names), schema, what=self.name) for file in self.files()]
+        parts = []
+        for file in self.files():
+            rows = pq.read_table(file, columns=[name for name in schema.names if name != "day"], partitioning=None)
+            if self._partitions and "day" in schema.names:
+                rows = rows.append_column("day", pa.repeat(pa.scalar(_day_of(file), pa.date32()), len(rows)))
+            parts.append(conform(rows, schema, what=self.name))
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
-    def _read_file(self, file: str, columns: Sequence[str]) -> pa.Table:
-        if not self.by_day:
-            return pq.read_table(file, columns=columns, partitioning=None)
-        rows = pq.read_table(file, columns=[name for name in columns if name != "day"], partitioning=None)
-        day = date.fromisoformat(Path(file).parent.name.removeprefix("day="))
-        return rows.append_column("day", pa.repeat(pa.scalar(day, pa.date32()), len(rows)))
-
     def committed(self, keys: Iterable[str]) -> dict[str, int]:
-        """The numbers that were committed with these idempotency keys, of those that ever were."""
+        """Return the numbers that were committed with these idempotency keys; keys never committed are absent."""
         delta = self.latest()
         found = {} if delta is None else {key: delta.transaction_version(key) for key in keys}
         return {key: number for key, number in found.items() if number is not None}
 
     def day_folder(self, day: date) -> Path:
-        """Where the files of a day lie; it is made if missing."""
+        """Return the folder of the files of a day; create it if it is missing."""
         folder = self.folder / f"day={day.isoformat()}"
         with writing(self.folder):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def append(
-        self, rows: pa.Table, *, keys: Mapping[str, int] | None = None, metadata: Mapping[str, str] | None = None
-    ) -> int:
-        """Commit rows of a table that is not by day; returns the version."""
+    def append(self, rows: pa.Table, *, keys: Mapping[str, int] | None = None) -> int:
+        """Commit rows of a table that is not partitioned; return the version."""
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{uuid.uuid4().hex}.parquet"
             pq.write_table(conform(rows, self.schema, what=self.name), path, compression="zstd")
-        return self.commit_files({None: [path]}, keys=keys, metadata=metadata)
+        return self.commit_files({None: [path]}, keys=keys)
 
     def commit_files(
         self,
@@ -169,44 +161,48 @@ class LogTable:
         remove: Iterable[str | Path] = (),
         keys: Mapping[str, int] | None = None,
         metadata: Mapping[str, str] | None = None,
-        overwrite: bool = False,
     ) -> int:
-        """One commit: files join the table, others leave it; returns the version.
+        """Let files join and leave the table in one commit; return the version.
 
         Args:
-            added: Parquet files by day (None: not by day), in the table's folder, or elsewhere on the same disk and
-                then moved into it. They lack the column `day`.
+            added: Parquet files by day (None: not partitioned), in the table's folder, or elsewhere on the same disk,
+                from where they are moved.
             remove_days: days whose present files leave.
             remove: files that leave, by whole path or name within the table.
             keys: idempotency keys, each with a number to remember; a key that was committed before is an error.
-            metadata: words to keep with the commit.
-            overwrite: all present files leave, and the table gets the columns of `schema`.
+            metadata: texts to keep with the commit.
         """
-        keys, before = dict(keys or {}), self.version
+        keys, since = dict(keys or {}), -1 if self.version is None else self.version
         self._create()
         with writing(self.folder):
-            if before is None:  # the next commit must not reach the disk before the one that created the table
+            if since < 0:  # the commit that created the table must reach the disk before the next one
                 self._sync_commits(since=-1)
             actions = [self._add(day, Path(path)) for day, paths in added.items() for path in paths]
-            self._sync_files({self.folder / action.path for action in actions})
+            files = {self.folder / action.path for action in actions}
+            for path in sorted({*files, *(file.parent for file in files), self.folder, self.folder.parent}):
+                sync(path)
         crash_point(f"{self.name}-moved")
+        kept = {action.path for action in actions}
+        days, single = {f"day={day.isoformat()}" for day in remove_days}, {str(path) for path in remove}
         transactions = [Transaction(key, number) for key, number in keys.items()]
-        days, single = list(remove_days), {str(path) for path in remove}
         for attempt in range(_ATTEMPTS):
             delta = self.latest()
-            if delta is None or any(delta.transaction_version(key) is not None for key in keys):
+            if delta is None or self.committed(keys):
                 raise DataError("was committed by another run", file=self.folder, remedy="Run the command again")
-            leaving = [_remove(path) for path in self._leaving(days, single, {action.path for action in actions})]
-            count = len(actions) + len(leaving) + len(transactions)
-            told = {} if overwrite else {_ACTIONS: str(count)}  # delta-rs adds actions of its own when it overwrites
-            properties = CommitProperties(custom_metadata={**(metadata or {}), **told}, app_transactions=transactions)
+            leaving = [
+                _remove(path)
+                for path in self._rows()
+                if path not in kept and (path.split("/")[0] in days or {path, str(self.folder / path)} & single)
+            ]
+            count = {_ACTIONS: str(len(actions) + len(leaving) + len(transactions))}
+            properties = CommitProperties(custom_metadata={**(metadata or {}), **count}, app_transactions=transactions)
             try:
                 with writing(self.folder):
                     delta.create_write_transaction(
                         [*actions, *leaving],
-                        "overwrite" if overwrite else "append",
+                        "append",
                         self.schema,
-                        ["day"] if self.by_day else None,
+                        self._partitions,
                         commit_properties=properties,
                         post_commithook_properties=_NO_HOOKS,
                     )
@@ -215,17 +211,19 @@ class LogTable:
             except CommitFailedError as error:
                 self._delta = None
                 if attempt + 1 == _ATTEMPTS:
-                    raise DataError(
-                        f"cannot be committed ({first_line(error)})", file=self.folder, remedy="Run the command again"
-                    ) from None
+                    problem = f"cannot be committed ({first_line(error)})"
+                    raise DataError(problem, file=self.folder, remedy="Run the command again") from None
                 time.sleep(0.05 * (attempt + 1))
-        since = -1 if before is None else before
         with writing(self.folder):
             self._sync_commits(since=since)
-            version = self.version
-            if version is not None and version // _CHECKPOINT > max(since, 0) // _CHECKPOINT:
-                self._checkpoint(since=since)
-        return -1 if version is None else version
+            delta, version = self.latest(), self.version
+            if delta is None or version is None:
+                return -1
+            if version // _CHECKPOINT > max(since, 0) // _CHECKPOINT:
+                delta.create_checkpoint()
+                self._sync_commits(since=since)
+                delta.cleanup_metadata()  # deletes commits, now that the checkpoint is on disk
+        return version
 
     def repair(self) -> None:
         """Remove what a power cut left incomplete: the last commits, if they are empty or cut, and checkpoints.
@@ -234,29 +232,28 @@ class LogTable:
         that holds the lock of the log.
         """
         log = self.folder / "_delta_log"
-        if not log.is_dir():
-            return
-        broken = [path for path in log.glob("*.checkpoint*.parquet") if not _readable(path)]
-        if broken or not _is_json(log / "_last_checkpoint"):
-            broken.append(log / "_last_checkpoint")
+        broken = [path for path in log.glob("*.checkpoint*.parquet") if not _is_parquet(path)]
+        last = log / "_last_checkpoint"
+        if broken or (last.exists() and _json_lines(last) is None):
+            broken.append(last)
         for path in sorted(log.glob("*.json"), reverse=True):
-            if _is_whole(path):
+            if _is_complete(path):
                 break
             broken.append(path)
+        for path in broken:
+            path.unlink(missing_ok=True)
         if broken:
-            for path in broken:
-                path.unlink(missing_ok=True)
             sync(log)
             self._delta = None
 
-    def vacuum(self, *, hours: int = 168) -> list[str]:
-        """Delete the files that left the table, or never joined it, so many hours ago; returns their names."""
+    def vacuum(self, *, hours: int = 168) -> None:
+        """Delete the files that left the table, or never joined it, at least so many hours ago."""
         delta = self.latest()
         if delta is None:
-            return []
+            return
         before = int(delta.version())
         with writing(self.folder):
-            gone: list[str] = delta.vacuum(
+            delta.vacuum(
                 retention_hours=hours,
                 enforce_retention_duration=False,
                 dry_run=False,
@@ -264,7 +261,17 @@ class LogTable:
                 post_commithook_properties=_NO_HOOKS,
             )
             self._sync_commits(since=before)
-        return gone
+
+    def sweep(self) -> None:
+        """Delete the files of the folder that are not in the table now."""
+        live = set(self.files())
+        gone = [
+            file for file in self.folder.rglob("*.parquet") if "_delta_log" not in file.parts and str(file) not in live
+        ]
+        for file in gone:
+            file.unlink(missing_ok=True)
+        for folder in {file.parent for file in gone}:
+            sync(folder)
 
     def _create(self) -> None:
         """Create the table if it is missing; another process may create it at the same time."""
@@ -272,22 +279,18 @@ class LogTable:
             return
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+            properties = CommitProperties(custom_metadata={_ACTIONS: "2"})
             try:
                 DeltaTable.create(
                     str(self.folder),
                     self.schema,
                     mode="ignore",
-                    partition_by=["day"] if self.by_day else None,
-                    commit_properties=CommitProperties(custom_metadata={_ACTIONS: "2"}),
+                    partition_by=self._partitions,
+                    commit_properties=properties,
                 )
             except CommitFailedError:  # the other was first, which mode="ignore" only notices before it commits
                 if self.latest() is None:
                     raise
-
-    def _sync_files(self, files: set[Path]) -> None:
-        """Bring new files of the table to disk, before a commit names them."""
-        for path in sorted({*files, *(file.parent for file in files), self.folder, self.folder.parent}):
-            sync(path)
 
     def _sync_commits(self, *, since: int) -> None:
         """Bring the commits after a version to disk, with the checkpoints that were written with them."""
@@ -300,17 +303,9 @@ class LogTable:
         sync(log)
         sync(self.folder)
 
-    def _checkpoint(self, *, since: int) -> None:
-        """Write a checkpoint; commits that delta-rs no longer keeps are deleted when it is on disk."""
-        delta = self.latest()
-        if delta is not None:
-            delta.create_checkpoint()
-            self._sync_commits(since=since)
-            delta.cleanup_metadata()
-
     def _add(self, day: date | None, path: Path) -> AddAction:
-        if (day is not None) is not self.by_day:
-            raise DataError(f"the table {self.name} is {'' if self.by_day else 'not '}by day", file=path)
+        if (day is not None) is not bool(self._partitions):
+            raise DataError(f"the table {self.name} is {'' if self._partitions else 'not '}by day", file=path)
         if not path.is_relative_to(self.folder):
             target = (self.folder if day is None else self.day_folder(day)) / path.name
             os.replace(path, target)
@@ -320,16 +315,8 @@ class LogTable:
             raise DataError("has a name with letters that a table cannot hold", file=relative)
         rows, status = pq.read_metadata(path).num_rows, path.stat()
         values: dict[str, str | None] = {} if day is None else {"day": day.isoformat()}
-        stats = json.dumps({"numRecords": rows})
+        stats = json.dumps({"numRecords": rows})  # no minimum or maximum: they would keep the ids of erased users
         return AddAction(relative.as_posix(), status.st_size, values, int(status.st_mtime * 1000), True, stats)
-
-    def _leaving(self, days: list[date], single: set[str], added: set[str]) -> list[str]:
-        folders = {f"day={day.isoformat()}" for day in days}
-        return [
-            path
-            for path in self._paths()
-            if path not in added and (path.split("/")[0] in folders or {path, str(self.folder / path)} & single)
-        ]
 
 
 def _remove(path: str) -> RemoveAction:
@@ -338,57 +325,47 @@ def _remove(path: str) -> RemoveAction:
     return RemoveAction(path, True, int(time.time() * 1000), partition_values=values)
 
 
+def by_day(files: Iterable[str]) -> dict[date, list[str]]:
+    """Return the files of a partitioned table by the day of their folder."""
+    found = defaultdict(list)
+    for file in files:
+        found[_day_of(file)].append(file)
+    return dict(found)
+
+
+def _day_of(file: str) -> date:
+    return date.fromisoformat(Path(file).parent.name.removeprefix("day="))
+
+
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Name the folder and the remedy when the disk is full or may not be written."""
     try:
         yield
-    except OSError as error:
-        reason = error.strerror or first_line(error)
     except CommitFailedError:
         raise
-    except DeltaError as error:
-        reason = first_line(error)
-    else:
-        return
-    raise DataError(
-        f"cannot be written ({reason})",
-        file=folder,
-        remedy="Nothing was half done: see to the disk or its permissions and run the same command again",
-    ) from None
+    except (OSError, DeltaError) as error:
+        problem = f"cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
+        remedy = "Nothing was half done: see to the disk or its permissions and run the same command again"
+        raise DataError(problem, file=folder, remedy=remedy) from None
 
 
 def files_id(files: Iterable[str | Path]) -> str:
-    """What files of `events` hold, as a name: the same before and after some of them were put into one.
+    """Return an id of what files of `events` hold; it is the same before and after some of them were merged.
 
     >>> one, other = files_id(["a.parquet"]), files_id(["a.parquet", "b.parquet"])
     >>> one == other, other == files_id([f"sum-{other}-7.parquet"]), len(other)
     (False, True, 32)
     """
-    return f"{sum(_value(Path(file).name) for file in files) % _SIZE:032x}"
+    total = 0
+    for name in (Path(file).name for file in files):
+        kind, _, rest = name.partition("-")
+        digest = hashlib.sha256(name.encode()).digest()[:16]
+        total += int(rest.partition("-")[0], 16) if kind == SUM else int.from_bytes(digest)
+    return f"{total % 2**128:032x}"
 
 
-def _value(name: str) -> int:
-    kind, _, rest = name.partition("-")
-    if kind == SUM:
-        return int(rest.partition("-")[0], 16)
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:16])
-
-
-def sweep(table: LogTable) -> int:
-    """Delete the files of a table's folder that the table does not hold now; returns how many."""
-    live = set(table.files())
-    gone = [
-        file for file in table.folder.rglob("*.parquet") if "_delta_log" not in file.parts and str(file) not in live
-    ]
-    for file in gone:
-        file.unlink(missing_ok=True)
-    for folder in {file.parent for file in gone}:
-        sync(folder)
-    return len(gone)
-
-
-def _readable(path: Path) -> bool:
+def _is_parquet(path: Path) -> bool:
     try:
         pq.read_metadata(path)
     except (pa.ArrowException, OSError):
@@ -396,29 +373,18 @@ def _readable(path: Path) -> bool:
     return True
 
 
-def _is_json(path: Path) -> bool:
-    """Whether a file holds JSON, or is missing."""
+def _json_lines(path: Path) -> list[Any] | None:
     try:
-        json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return True
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
     except ValueError:
+        return None
+
+
+def _is_complete(path: Path) -> bool:
+    """Return whether each line of a commit is JSON, and it has at least as many actions as it says."""
+    lines = _json_lines(path)
+    if not lines:
         return False
-    return True
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a commit is complete: each line is JSON, and there are at least as many actions as it says."""
-    try:
-        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    except ValueError:
-        return False
-    told = [line["commitInfo"].get(_ACTIONS) for line in lines if "commitInfo" in line]
-    count = sum(name in line for line in lines for name in ("add", "remove", "txn", "protocol", "metaData"))
-    return bool(lines) and all(each is None or int(each) <= count for each in told)
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in a line."""
-    lines = str(error).splitlines()
-    return lines[0][:300] if lines else type(error).__name__
+    counts = [line["commitInfo"].get(_ACTIONS) for line in lines if "commitInfo" in line]
+    actions = sum(name in line for line in lines for name in ("add", "remove", "txn", "protocol", "metaData"))
+    return all(each is None or int(each) <= actions for each in counts)

@@ -18,10 +18,10 @@ from clickprism.log.features.windows import windows
 from clickprism.log.forget import forget
 from clickprism.log.ingest import ingest
 from clickprism.log.quarantine import standing
-from clickprism.log.sessions import by_day, update_sessions
+from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.store import LogStore
-from clickprism.log.table import SUM
+from clickprism.log.table import SUM, by_day
 from tests.faults.children import AS_OF, compact_log, run
 from tests.log.raw_logs import everything, impression, random_files, write_lines
 

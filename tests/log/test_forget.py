@@ -26,6 +26,7 @@ from clickprism.log.forget import Forgotten, Mentions, forget
 from clickprism.log.ingest import ingest
 from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.store import PENDING, LogStore
+from clickprism.log.table import LogTable
 from tests.conftest import run_command
 from tests.faults.children import forget_user, run
 from tests.log.scanning import files_with
@@ -140,7 +141,7 @@ def test_a_run_cut_short_is_finished_by_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(module, point, crash)
+        broken.setattr(LogTable if point == "sweep" else module, point, crash)
         with pytest.raises(KeyboardInterrupt):
             forget(store, duck, [GONE])
     assert (store.folder / PENDING).exists()

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clickprism.errors import DataError
-from clickprism.log.engines.base import Engine
-from clickprism.log.load import session_log
-from clickprism.log.sessions import update_sessions
+from clickprism.log.load import read_store
 from tests.conftest import Done
 from tests.log.event_logs import NOON, event
 from tests.log.test_sessions import log
@@ -26,12 +23,9 @@ ROWS = [
 ]
 
 
-def test_lists_by_hand(duck: Engine, tmp_path: Path) -> None:
+def test_lists_by_hand(tmp_path: Path) -> None:
     store = log(tmp_path, ROWS)
-    with pytest.raises(DataError, match="has no sessions"):
-        session_log(store)
-    update_sessions(store, duck)
-    found = session_log(store)
+    found = read_store(store.folder, merge=False)
     clicks, lists = found.clicks, found.clicks.lists
     assert lists.query_ids.tolist() == ["p", "q"]
     assert lists.offsets.tolist() == [0, 3, 6]
@@ -43,9 +37,11 @@ def test_lists_by_hand(duck: Engine, tmp_path: Path) -> None:
     assert clicks.positions.tolist() == [1, 2, 2, 4, 1]
     assert clicks.clicks.tolist() == [0, 1, 0, 0, 0]
     assert clicks.impressions.tolist() == [1, 1, 1]
-    assert found.columns["ranker"].tolist() == ["r2", "", ""]
-    assert found.columns["randomised"].tolist() == ["0", "0", "1"]
-    assert len(session_log(store, [NOON.date()])) == 2
+    assert found.policy is not None
+    assert found.randomised is not None
+    assert [found.policies[each] for each in found.policy] == ["r2", "not named", "not named"]
+    assert found.randomised.tolist() == [False] * 4 + [True]
+    assert len(read_store(store.folder, days=[NOON.date()]).clicks) == 2
 
 
 def test_bias_position_reads_a_log(tmp_path: Path, cli: Callable[..., Done]) -> None:

@@ -12,9 +12,13 @@ import pytest
 
 from clickprism.data.clicks import save_clicks
 from clickprism.errors import DataError, SettingError
+from clickprism.log.engines.base import Engine
+from clickprism.log.forget import forget
 from clickprism.log.open_log import ReadSettings, read_logged
+from clickprism.log.store import LogStore, record_result
 from clickprism.types import Clicks, Lists
 from tests.log.event_logs import NOON, Row, event
+from tests.log.raw_logs import impression, write_lines
 from tests.log.test_sessions import log
 
 LATER = NOON + timedelta(days=2)
@@ -166,9 +170,24 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         read_logged(file, settings=ReadSettings(day_column="week"))
     with pytest.raises(DataError, match=r"column 'shuffled' has 'perhaps', which is neither 1 nor 0"):
         read_logged(file, settings=ReadSettings(randomised_column="shuffled"))
-    events = tmp_path / "events.jsonl.gz"
+    events = tmp_path / "events.parquet"
     with pytest.raises(DataError, match=r"is a file of events, not a log. Ingest it first: clickprism log ingest"):
         read_logged(events)
+
+
+def test_raw_events_are_ingested_into_a_copy_that_names_its_results(duck: Engine, tmp_path: Path) -> None:
+    rows = [impression(number, user_id=f"u{number}", click=number == 1) for number in range(4)]
+    file, copy, out = write_lines(tmp_path / "a.jsonl", rows), tmp_path / "out" / "log", tmp_path / "out"
+    found = read_logged(file)
+    for _ in range(2):  # a second time the copy is used as it is
+        assert read_logged(file, settings=ReadSettings(copy=copy)).clicks.clicks.sum() == found.clicks.clicks.sum() == 1
+    record_result(copy, out, "clickprism auto a.jsonl")
+    erased = forget(LogStore.open(copy), duck, ["u1"])
+    assert (erased.rows, erased.outputs) == (1, ((str(out), "clickprism auto a.jsonl"),))
+    assert read_logged(file, settings=ReadSettings(copy=copy)).clicks.clicks.sum() == 0
+    other = write_lines(tmp_path / "b.jsonl", rows[:2])
+    with pytest.raises(DataError, match=r"was made from other files than .*b\.jsonl\. Choose another --out or --copy"):
+        read_logged(other, settings=ReadSettings(copy=copy))
 
 
 def test_a_file_of_simulate_with_its_documents_or_bare(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> LogStore:
 
 @pytest.fixture
 def table(store: LogStore) -> LogTable:
-    return store.table("values", schema=SCHEMA, by_day=True)
+    return store.table("values", schema=SCHEMA)
 
 
 def values_of(table: LogTable, *days: date) -> list[int]:
@@ -75,7 +75,7 @@ def test_files_join_and_leave_by_one_commit(store: LogStore, table: LogTable, tm
     assert values_of(table, TUESDAY) == [3]
     table.commit_files({}, remove=table.files([TUESDAY]))
     assert table.days() == [MONDAY]
-    left = LogTable(table.folder, schema=SCHEMA, by_day=True).files([MONDAY])
+    left = LogTable(table.folder, schema=SCHEMA).files([MONDAY])
     assert [Path(file).name for file in left] == ["z.parquet"]
 
 
@@ -93,7 +93,7 @@ def test_a_key_commits_once(table: LogTable, tmp_path: Path) -> None:
     assert table.committed(["file"]) == {}
     table.commit_files({MONDAY: [file_of(tmp_path / "a.parquet", 1)]}, keys={"file": 7, "other": 0})
     assert table.committed(["file", "other", "none"]) == {"file": 7, "other": 0}
-    again = LogTable(table.folder, schema=SCHEMA, by_day=True)
+    again = LogTable(table.folder, schema=SCHEMA)
     with pytest.raises(DataError, match="committed by another run"):
         again.commit_files({MONDAY: [file_of(tmp_path / "b.parquet", 2)]}, keys={"file": 7})
     assert values_of(table) == [1]
@@ -101,7 +101,7 @@ def test_a_key_commits_once(table: LogTable, tmp_path: Path) -> None:
 
 def test_two_tables_at_once_lose_nothing(table: LogTable, tmp_path: Path) -> None:
     def many(name: str) -> None:
-        mine = LogTable(table.folder, schema=SCHEMA, by_day=True)
+        mine = LogTable(table.folder, schema=SCHEMA)
         for i in range(5):
             mine.commit_files({MONDAY: [file_of(tmp_path / f"{name}{i}.parquet", i)]})
 
@@ -117,7 +117,7 @@ def test_many_create_a_table_at_once(store: LogStore, tmp_path: Path) -> None:
     start, errors = threading.Barrier(8), list[BaseException]()
 
     def commit(number: int) -> None:
-        mine, file = LogTable(store.folder / "new", schema=SCHEMA, by_day=True), tmp_path / f"{number}.parquet"
+        mine, file = LogTable(store.folder / "new", schema=SCHEMA), tmp_path / f"{number}.parquet"
         file_of(file, number)
         start.wait(LIMIT)
         try:
@@ -131,7 +131,7 @@ def test_many_create_a_table_at_once(store: LogStore, tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert values_of(LogTable(store.folder / "new", schema=SCHEMA, by_day=True)) == [*range(8)]
+    assert values_of(LogTable(store.folder / "new", schema=SCHEMA)) == [*range(8)]
 
 
 def test_rows_of_a_small_table(store: LogStore) -> None:
@@ -225,7 +225,7 @@ def test_a_commit_that_a_power_cut_left_incomplete_is_removed(
     version = replace(table, [file_of(tmp_path / "b.parquet", 2)])
     commit = table.folder / "_delta_log" / f"{version:020}.json"
     commit.write_bytes(commit.read_bytes().splitlines()[0] + b"\n" if left is None else left)
-    again = LogTable(table.folder, schema=SCHEMA, by_day=True)
+    again = LogTable(table.folder, schema=SCHEMA)
     again.repair()
     assert (again.version, values_of(again)) == (version - 1, [1])
     again.repair()
@@ -239,9 +239,9 @@ def test_a_checkpoint_that_a_power_cut_left_incomplete_is_removed(
     for number in range(3):
         table.commit_files({MONDAY: [file_of(tmp_path / f"{number}.parquet", number)]})
     (checkpoint,) = (table.folder / "_delta_log").glob("*.checkpoint.parquet")
-    assert values_of(LogTable(table.folder, schema=SCHEMA, by_day=True)) == [0, 1, 2]
+    assert values_of(LogTable(table.folder, schema=SCHEMA)) == [0, 1, 2]
     checkpoint.write_bytes(b"")
-    again = LogTable(table.folder, schema=SCHEMA, by_day=True)
+    again = LogTable(table.folder, schema=SCHEMA)
     again.repair()
     assert not checkpoint.exists()
     assert values_of(again) == [0, 1, 2]

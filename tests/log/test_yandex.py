@@ -9,7 +9,7 @@ import numpy as np
 from clickprism.data.sessions import read_sessions
 from clickprism.log.engines.base import connect
 from clickprism.log.ingest import ingest
-from clickprism.log.load import session_log
+from clickprism.log.load import read_store
 from clickprism.log.read import SourceSettings
 from clickprism.log.sessions import session_report, update_sessions
 from clickprism.log.store import LogStore
@@ -32,7 +32,7 @@ def test_real_sessions_are_the_same_as_by_the_other_reader(tmp_path: Path) -> No
     positions, clicked = sessions["position"].to_numpy(), sessions["clicked"].to_numpy()
     assert len(sessions["search_id"].unique()) == len(known)
     assert np.bincount(positions).tolist() == np.bincount(known.clicks.positions).tolist()
-    observed = session_log(store).clicks
+    observed = read_store(store.folder, merge=False).clicks
     assert (observed.sessions, len(observed.lists)) == (known.clicks.sessions, len(known.clicks.lists))
     assert int(observed.clicks.sum()) == report.clicked
     by_position = np.bincount(known.clicks.positions, weights=known.clicks.clicks)

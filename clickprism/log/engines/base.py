@@ -1,4 +1,4 @@
-"""Engines: what runs a query. Queries are ibis expressions, written once; DuckDB or Spark runs them, with equal values.
+"""Engines run queries. Queries are ibis expressions, written once; DuckDB or Spark runs them, with equal values.
 
 The rules that keep the values equal: no floats in sums, no `hash`, no regular expressions, nothing approximate, times
 are UTC microseconds without a zone, text is compared by its bytes (reference: docs/operations.md).
@@ -32,36 +32,30 @@ class Engine(Protocol):
 
     name: str
     batch_rows: int
-    """How many rows a query is best given: days are put together until they have so many."""
+    """Best number of rows of a query: days are joined up to it."""
     commit_rows: int
-    """The same of a query that `write_days` does day by day, or that needs little memory."""
+    """The same for a query that `write_days` runs day by day, or that needs little memory."""
 
     def read(self, files: Sequence[str | Path], schema: pa.Schema) -> Table:
-        """Parquet files with these columns as one table; a column `day` comes from the folder `day=YYYY-MM-DD`."""
+        """Return Parquet files with these columns as one table; `day` comes from the folder `day=YYYY-MM-DD`."""
 
     def memory(self, table: pa.Table) -> Table:
-        """A small table in memory as a table of the engine."""
+        """Return a small table in memory as a table of the engine."""
 
     def collect(self, expression: Table) -> pa.Table:
-        """The rows of a small result, in no order unless the expression has one."""
+        """Return the rows of a small result, in no order unless the expression has one."""
 
     def write(self, expression: Table, folder: Path, *, stem: str) -> list[Path]:
         """Write the rows to new Parquet files `<stem>-<unique>.parquet` in a folder; at least one, if without rows."""
 
     def write_days(self, expression: Table, folder: Path, *, stems: Mapping[date, str]) -> dict[date, list[Path]]:
-        """Write the rows of each day to new Parquet files `day=YYYY-MM-DD/<stem>-<unique>.parquet` in a folder.
-
-        Args:
-            expression: with a column `day`, of these days; the files lack it.
-            folder: of the table.
-            stems: by day. Each gets at least one file, if without rows.
-        """
+        """Write the rows of each day to new Parquet files `day=YYYY-MM-DD/<stem>-<unique>.parquet` in a folder."""
 
     def held(self, expression: Table) -> AbstractContextManager[Table]:
-        """The rows of an expression that is used several times, worked out once; they may lie on disk."""
+        """Yield the rows of an expression that is used several times, computed once."""
 
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
-        """The rows that a function gives for those of the expression, one Arrow batch after another.
+        """Return the rows of a function of the rows of the expression, one Arrow batch after another.
 
         On Spark the function runs on the executors, so it must not depend on which rows come in a batch.
         """
@@ -72,7 +66,7 @@ class Engine(Protocol):
         """Write what `map_batches` would give to new Parquet files, as `write` does."""
 
     def close(self) -> None:
-        """Free what the engine holds. Tables made by it are of no use any more."""
+        """Free what the engine holds, its tables included."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +78,7 @@ class Engine(Protocol):
 
 
 def by_rows(rows: Mapping[date, int], *, most: int) -> list[list[date]]:
-    """Days put together, in order, until they have the most rows that they may; a day of more is alone.
+    """Join days, in order, up to a number of rows; a day with more is alone.
 
     >>> [len(days) for days in by_rows({date(2026, 3, day): 3 * day for day in range(1, 5)}, most=10)]
     [2, 1, 1]
@@ -102,7 +96,7 @@ def by_rows(rows: Mapping[date, int], *, most: int) -> list[list[date]]:
 
 @contextmanager
 def draft_folder(folder: Path) -> Iterator[Path]:
-    """A place in the folder of a table for files until they are whole; it is gone at the end."""
+    """Yield a temporary place in the folder of a table for files until they are complete."""
     draft = folder / f"unfinished-{uuid4().hex}"
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -112,13 +106,13 @@ def draft_folder(folder: Path) -> Iterator[Path]:
 
 
 def moved(files: Iterable[Path], folder: Path, *, stem: str) -> list[Path]:
-    """Files in a folder under new names."""
+    """Move files to a folder, under new names."""
     folder.mkdir(parents=True, exist_ok=True)
     return [file.rename(folder / f"{stem}-{uuid4().hex}.parquet") for file in sorted(files)]
 
 
 def moved_days(draft: Path, folder: Path, *, stems: Mapping[date, str], schema: pa.Schema) -> dict[date, list[Path]]:
-    """The files of a draft in the folders of their days; a day that has none gets one without rows."""
+    """Move the files of a draft to the folders of their days; a day without files gets one without rows."""
     found = {}
     for day, stem in stems.items():
         place = draft / f"day={day.isoformat()}"
@@ -133,13 +127,13 @@ def moved_days(draft: Path, folder: Path, *, stems: Mapping[date, str], schema: 
 def connect(
     engine: str = "duckdb", *, threads: int | None = None, memory: str = "2GB", temp: Path | None = None
 ) -> Engine:
-    """The engine of this name.
+    """Return the engine of this name.
 
     Args:
         engine: "duckdb", "local[*]" or "local[N]" for Spark on this machine, or "spark://host:port" for a cluster.
-        threads: of DuckDB; of Spark by its name or by the cluster. None: as many as there are cores.
-        memory: what the engine may hold at a time, such as "500MB"; of Spark, the driver.
-        temp: a folder for what does not fit; None makes one that is gone at the end.
+        threads: of DuckDB, by default the number of cores; Spark takes it from the name or the cluster.
+        memory: maximum memory, such as "500MB"; for Spark that of the driver.
+        temp: a folder for what does not fit; by default a temporary one.
 
     >>> with connect(memory="200MB") as engine:
     ...     table = engine.memory(pa.table({"clicks": [1, 2]}))
@@ -160,3 +154,9 @@ def connect(
         made = SparkEngine(engine, memory=memory, temp=temp)
     connected: Engine = made
     return connected
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error message."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

@@ -20,16 +20,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clickprism.errors import EngineError
-from clickprism.log.engines.base import BatchFunction, Engine
+from clickprism.log.engines.base import BatchFunction, Engine, first_line
+from clickprism.log.schema import literal
 
 if TYPE_CHECKING:
     from ibis.expr.types import Table
 
 _BATCH: Final = 100_000
 _GROUP_ROWS: Final = 20_480
-"""Of a row group of wide rows: each thread holds one while it writes, and those who read share them."""
+"""Rows of a row group of wide rows: each thread holds one while it writes."""
 _TOGETHER: Final = 4
-"""How many days are worked on at a time, at most: each holds its sums in memory."""
+"""Maximum number of days that are computed at a time: each holds its sums in memory."""
 
 
 class DuckEngine(Engine):
@@ -53,21 +54,24 @@ class DuckEngine(Engine):
             self._threads = int(self._connection.con.execute("SELECT current_setting('threads')").fetchall()[0][0])
 
     def read(self, files: Sequence[str | Path], schema: pa.Schema) -> Table:
-        """Parquet files with these columns as one table; see `Engine`."""
+        """Return Parquet files as one table; see `Engine`."""
         if not files:
             return self.memory(schema.empty_table())
         paths = [str(file) for file in files]
         day = len(str(Path(paths[0]).parent.parent)) + len("/day=") + 1
         columns = [
-            f"CAST(substr(filename, {day}, 10) AS DATE) AS day" if name == "day" else _name(name)
+            f"CAST(substr(filename, {day}, 10) AS DATE) AS day" if name == "day" else f'"{name}"'
             for name in schema.names
         ]
-        listed = ", ".join(_text(path) for path in paths)
+        listed = ", ".join(literal(path) for path in paths)
         source = f"read_parquet([{listed}], hive_partitioning = false, filename = true)"
-        return self._view(f"SELECT {', '.join(columns)} FROM {source}")  # noqa: S608
+        name = f"view_{uuid4().hex}"
+        with failing():
+            self._connection.raw_sql(f"CREATE VIEW {name} AS SELECT {', '.join(columns)} FROM {source}")  # noqa: S608
+            return self._connection.table(name)
 
     def memory(self, table: pa.Table) -> Table:
-        """A small table in memory as a table of the engine."""
+        """Return a small table in memory as a table of the engine."""
         with failing():
             name = f"memory_{uuid4().hex}"
             self._connection.con.register(f"arrow_{name}", table)
@@ -76,7 +80,7 @@ class DuckEngine(Engine):
             return self._connection.table(name)
 
     def collect(self, expression: Table) -> pa.Table:
-        """The rows of a small result."""
+        """Return the rows of a small result."""
         with failing():
             return self._connection.to_pyarrow(expression)
 
@@ -100,7 +104,7 @@ class DuckEngine(Engine):
         return {day: [path] for day, path in made.items()}
 
     def _run(self, queries: Sequence[str]) -> None:
-        """Run queries, several at a time: a core for each is quicker than one query after another on all cores."""
+        """Run queries, each on one core: this is faster than one query after another on all cores."""
         workers = min(self._threads, len(queries), _TOGETHER)
         if workers < 2:
             for query in queries:
@@ -137,7 +141,7 @@ class DuckEngine(Engine):
 
     @contextmanager
     def held(self, expression: Table) -> Iterator[Table]:
-        """The rows of an expression, worked out once."""
+        """Yield the rows of an expression, computed once."""
         name = f"held_{uuid4().hex}"
         with failing():
             query = self._connection.compile(expression)
@@ -150,13 +154,13 @@ class DuckEngine(Engine):
                 self._connection.raw_sql(f"DROP TABLE {name}")
 
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
-        """The rows that a function gives for those of the expression; they pass through a file, so few are held."""
+        """Return the rows of a function of the rows of the expression; they pass through a file."""
         return self.read(self.write_batches(expression, function, schema, self._own, stem="mapped"), schema)
 
     def write_batches(
         self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
     ) -> list[Path]:
-        """Write the rows that a function gives for those of the expression to one new Parquet file."""
+        """Write the rows of a function of the rows of the expression to one new Parquet file."""
         path = folder / f"{stem}-{uuid4().hex}.parquet"
         with failing(), pq.ParquetWriter(path, schema, compression="zstd") as writer:
             query = self._connection.compile(expression)
@@ -169,31 +173,20 @@ class DuckEngine(Engine):
         self._connection.disconnect()
         shutil.rmtree(self._own, ignore_errors=True)
 
-    def _view(self, query: str) -> Table:
-        name = f"view_{uuid4().hex}"
-        with failing():
-            self._connection.raw_sql(f"CREATE VIEW {name} AS {query}")
-            return self._connection.table(name)
-
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """Errors of DuckDB in a line, with a remedy where one is known; ibis calls what DuckDB deprecates."""
+    """Turn errors of DuckDB into one line, with a remedy where one is known; ignore warnings about ibis."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
     except duckdb.OutOfMemoryException as error:
-        raise EngineError(f"DuckDB has too little memory ({_first(error)}). Give it more by --memory 4GB") from None
+        raise EngineError(f"DuckDB has too little memory ({first_line(error)}). Give it more by --memory 4GB") from None
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
     except duckdb.Error as error:
-        raise EngineError(f"DuckDB failed: {_first(error)}") from None
-
-
-def _first(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
+        raise EngineError(f"DuckDB failed: {first_line(error)}") from None
 
 
 def _new(folder: Path, stem: str) -> Path:
@@ -202,12 +195,4 @@ def _new(folder: Path, stem: str) -> Path:
 
 
 def _copy(query: str, path: Path, options: str = "") -> str:
-    return f"COPY ({query}) TO {_text(str(path))} (FORMAT parquet, COMPRESSION snappy{options})"
-
-
-def _name(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    return f"COPY ({query}) TO {literal(str(path))} (FORMAT parquet, COMPRESSION snappy{options})"

@@ -1,7 +1,7 @@
 """Spark: on this machine (`local[*]`) or on a standalone cluster (`spark://host:port`).
 
-The log must lie where the driver and all workers see it under one path, and each worker needs clickprism installed for
-the Python that PYSPARK_PYTHON names (by default the driver's); see docs/guides/scale.md.
+The log must have one path for the driver and all workers, and each worker needs clickprism installed for the Python of
+PYSPARK_PYTHON (by default the driver's); see docs/guides/scale.md.
 """
 
 from __future__ import annotations
@@ -52,12 +52,7 @@ class SparkEngine(Engine):
     commit_rows = 20_000_000
 
     def __init__(
-        self,
-        master: str,
-        *,
-        memory: str = "2GB",
-        temp: Path | None = None,
-        options: Mapping[str, str] | None = None,
+        self, master: str, *, memory: str = "2GB", temp: Path | None = None, options: Mapping[str, str] | None = None
     ) -> None:
         if java() is None:
             raise EngineError(JAVA)
@@ -72,7 +67,10 @@ class SparkEngine(Engine):
             "spark.local.dir": str(self._own),
             "spark.sql.warehouse.dir": str(self._own / "warehouse"),
         }
-        settings |= {} if hosts else {"spark.sql.shuffle.partitions": str(2 * _cores(master))}
+        if not hosts:
+            count = master.removeprefix("local").strip("[]") or "1"
+            cores = int(count) if count.isdecimal() else os.cpu_count() or 1
+            settings["spark.sql.shuffle.partitions"] = str(2 * cores)
         if local:
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= options or {}
@@ -85,7 +83,7 @@ class SparkEngine(Engine):
             raise
 
     def read(self, files: Sequence[str | Path], schema: pa.Schema) -> Table:
-        """Parquet files with these columns as one table; see `Engine`."""
+        """Return Parquet files as one table; see `Engine`."""
         if not files:
             return self.memory(schema.empty_table())
         paths = [f"file://{Path(file).absolute()}" for file in files]
@@ -96,12 +94,12 @@ class SparkEngine(Engine):
             return self._view(reader.parquet(*paths).select(*schema.names))
 
     def memory(self, table: pa.Table) -> Table:
-        """A small table in memory as a table of the engine."""
+        """Return a small table in memory as a table of the engine."""
         with _errors():
             return self._view(self._session.createDataFrame(table, _spark_schema(table.schema)))
 
     def collect(self, expression: Table) -> pa.Table:
-        """The rows of a small result."""
+        """Return the rows of a small result."""
         with _errors():
             return self._frame(expression).toArrow().cast(expression.schema().to_pyarrow())
 
@@ -122,7 +120,7 @@ class SparkEngine(Engine):
 
     @contextmanager
     def held(self, expression: Table) -> Iterator[Table]:
-        """The rows of an expression, worked out once; the executors hold them."""
+        """Yield the rows of an expression, computed once; the executors hold them."""
         with _errors():
             frame = self._frame(expression).localCheckpoint()
             table = self._view(frame)
@@ -133,7 +131,7 @@ class SparkEngine(Engine):
                 self._session.catalog.dropTempView(table.get_name())
 
     def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
-        """The rows that a function gives for those of the expression; the executors run it."""
+        """Return the rows of a function of the rows of the expression; the executors run it."""
         names = schema.names
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,7 +144,7 @@ class SparkEngine(Engine):
     def write_batches(
         self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
     ) -> list[Path]:
-        """Write the rows that a function gives for those of the expression to new Parquet files."""
+        """Write the rows of a function of the rows of the expression to new Parquet files."""
         return self.write(self.map_batches(expression, function, schema), folder, stem=stem)
 
     def close(self) -> None:
@@ -178,13 +176,13 @@ class SparkEngine(Engine):
 
 
 def java() -> str | None:
-    """Where Java is, if it is anywhere."""
+    """Return the path of Java, or None."""
     home = os.environ.get("JAVA_HOME")
     return shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
 
 
 def _start(master: str, settings: Mapping[str, str], log: Path, *, local: bool) -> tuple[Any, Any]:
-    """A Spark session, and the process of its JVM, whose words go to a file."""
+    """Return a Spark session, and the process of its JVM, whose output goes to a file."""
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
@@ -204,7 +202,7 @@ def _start(master: str, settings: Mapping[str, str], log: Path, *, local: bool) 
 
 
 def _hosts(master: str) -> list[tuple[str, int]]:
-    """Where the masters of a cluster listen; none of Spark on this machine."""
+    """Return the addresses of the masters of a cluster; none for Spark on this machine."""
     if not master.startswith("spark://"):
         return []
     found = []
@@ -224,11 +222,6 @@ def _answers(host: str, port: int) -> bool:
     return True
 
 
-def _cores(master: str) -> int:
-    count = master.removeprefix("local").strip("[]")
-    return int(count) if count.isdecimal() else (os.cpu_count() or 1) if count == "*" else 1
-
-
 def _spark_schema(schema: pa.Schema) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -237,7 +230,7 @@ def _spark_schema(schema: pa.Schema) -> Any:
 
 @contextmanager
 def _errors(log: Path | None = None) -> Iterator[None]:
-    """Errors of Spark in a line: that of the cause, not of what it went through."""
+    """Turn errors of Spark into one line: that of the cause."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -252,7 +245,7 @@ def _errors(log: Path | None = None) -> Iterator[None]:
 
 
 def _cause(error: BaseException, said: str) -> str:
-    """The first line of what went wrong at the bottom of it all."""
+    """Return the first line of the innermost error."""
     java_error = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = str(error)
     try:

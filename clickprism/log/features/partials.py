@@ -1,8 +1,8 @@
-"""Daily partials: all that the windows need of a day's sessions, as integer sums that can be added up.
+"""Daily partials: what the windows need of a day's sessions, as integer sums that can be added up.
 
-A partial holds a row for each (query, document, position) of a day. Sums over days are sums of partials, so a week or
-a month never reads a row of the log; only the day window, which is cut at hours, is made of session rows by the same
-function. Session rows that a robot rule leaves out do not count.
+A partial holds a row for each (query, document, position) of a day. A week or a month is a sum of partials and never
+reads a row of the log; only the day window, which is cut at hours, is computed from session rows by the same function.
+Session rows that a robot rule excludes do not count.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from ibis.expr import datatypes, operations
 
 from clickprism.log.engines.base import by_rows
 from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT, PARTIALS, SESSIONS
-from clickprism.log.sessions import by_day
 from clickprism.log.settings import EDGES, WindowSettings
-from clickprism.log.table import writing
+from clickprism.log.table import by_day, writing
 
 if TYPE_CHECKING:
     from clickprism.log.engines.base import Engine
@@ -32,40 +31,40 @@ if TYPE_CHECKING:
 PAIR: Final = ("query_id", "document_id")
 EXAMINATION: Final = ("examination", "examination_clicked", "examination_squared")
 LAYOUT: Final = 3
-"""Raised when what a partial or a window holds changes, so that old ones are made anew."""
+"""Increased when what a partial or a window holds changes, so that old ones are rebuilt."""
 
 
 class Examiner(Protocol):
-    """What estimates examination: a model of `clickprism.examination`, or anything like it."""
+    """An estimator of examination, such as a model of `clickprism.examination`."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever an estimate may."""
+        """An id that changes whenever an estimate may."""
 
     def estimate(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows (the columns `BEHAVIOUR`) with `examination`, an int64 in units of 2^-20."""
+        """Return the rows (columns `BEHAVIOUR`) with `examination`, an int64 in units of 2^-20."""
 
 
 def total(column: Any) -> Any:
-    """A sum that is an int64 on every engine; nothing sums to 0."""
+    """Return a sum that is an int64 on every engine; nothing sums to 0."""
     return operations.Cast(column.sum().fill_null(0), to=datatypes.int64).to_expr()
 
 
 def partial_rows(
     sessions: Any, *, settings: WindowSettings, cells: Any = None, by: Sequence[str] = (*PAIR, "position")
 ) -> Any:
-    """Sums of session rows, by default by query, document and position: the columns `PARTIALS` but `day`.
+    """Return sums of session rows by the columns `by`: the columns of `PARTIALS` but `day`.
 
-    Args:
-        sessions: an ibis table with the columns `SESSIONS`.
-        settings: the edges of the histograms.
-        cells: the estimates of examination, from `examined_cells`; None leaves `examination` null.
-        by: the columns that tell the sums apart.
+    `cells` are the estimates of `examined_cells`; None leaves the examination null.
     """
     rows = counting(sessions)
     if cells is not None:
         squared = (cells.examination * cells.examination) // EXAMINATION_UNIT
         rows = rows.inner_join(cells.mutate(squared=squared.cast("int64")), list(BEHAVIOUR))
+    examination = dict.fromkeys(EXAMINATION, ibis.null("int64"))
+    if cells is not None:
+        columns = rows.examination, ibis.ifelse(rows.clicked, rows.examination, 0), rows.squared
+        examination = dict(zip(EXAMINATION, map(total, columns), strict=True))
     rows = rows.mutate(
         dwell_bin=_bin(rows.dwell_ms, settings.dwell_edges_ms),
         display_bin=_bin(rows.display_ms, settings.display_edges_ms),
@@ -74,7 +73,7 @@ def partial_rows(
         "impressions": rows.count(),
         "clicks": total(rows.clicks),
         "clicked": rows.count(where=rows.clicked),
-        **_examination(rows, examined=cells is not None),
+        **examination,
         "dwell_ms": total(rows.dwell_ms),
         "dwells": rows.dwell_ms.count(),
         "display_ms": total(rows.display_ms),
@@ -89,31 +88,20 @@ def partial_rows(
     return rows.group_by(list(by)).aggregate(**sums)
 
 
-def _examination(rows: Any, *, examined: bool) -> dict[str, Any]:
-    """The sums of the estimates, of those of clicked rows and of the squares, each square cut to whole units."""
-    if not examined:
-        return dict.fromkeys(EXAMINATION, ibis.null("int64"))
-    clicked = ibis.ifelse(rows.clicked, rows.examination, 0)
-    return dict(zip(EXAMINATION, (total(rows.examination), total(clicked), total(rows.squared)), strict=True))
-
-
 def _bin(column: Any, edges: Sequence[int]) -> Any:
-    """How many edges a value has reached, 0 to 7; -1 without a value."""
+    """Return how many edges a value has reached, 0 to 7; -1 without a value."""
     below = [(column < edge, index) for index, edge in enumerate(edges)]
     return ibis.cases(*below, (column >= edges[-1], len(edges)), else_=-1).cast("int32")
 
 
 def counting(sessions: Any) -> Any:
-    """The session rows that no robot rule leaves out."""
+    """Return the session rows that no robot rule excludes."""
     return sessions.filter(sessions["filter"].isnull())
 
 
 @contextmanager
 def examined_cells(sessions: Any, *, engine: Engine, examiner: Examiner | None) -> Iterator[Any]:
-    """Estimates for the distinct rows of features: (*BEHAVIOUR, examination). There are few, in a log of any size.
-
-    They are worked out once, and held until the end; None without an examiner.
-    """
+    """Yield the estimates of the distinct rows of features, of which even a large log has few; None without a model."""
     if examiner is None:
         yield None
         return
@@ -132,10 +120,9 @@ def update_partials(
     settings: WindowSettings | None = None,
     examiner: Examiner | None = None,
 ) -> list[date]:
-    """Make the partials of these days anew where the sessions, the model or the edges have changed.
+    """Rebuild the partials of those of the days whose sessions, model or edges have changed, and return these days.
 
-    Returns:
-        The days that were made anew. Days without sessions lose their partials.
+    Days without sessions lose their partials.
     """
     settings = store.settings.windows if settings is None else settings
     sessions, partials = store.table("sessions"), store.table("partials")
@@ -160,13 +147,13 @@ def update_partials(
 
 
 def fresh(files: Iterable[str], stem: str) -> bool:
-    """Whether there are files, made of what this fingerprint names."""
+    """Return whether there are files, all made from the inputs of this fingerprint."""
     names = [Path(file).name for file in files]
     return bool(names) and all(name.startswith(f"{stem}-") for name in names)
 
 
 def partial_fingerprint(files: Sequence[str], *, settings: WindowSettings, examiner: Examiner | None) -> str:
-    """What the partials of a day are a function of, as a name: the sessions of the day, the model, the edges."""
+    """Return the fingerprint of what the partials of a day depend on: its sessions, the model, the edges."""
     return fingerprint(
         sorted(Path(file).name for file in files),
         None if examiner is None else examiner.fingerprint,
@@ -176,9 +163,5 @@ def partial_fingerprint(files: Sequence[str], *, settings: WindowSettings, exami
 
 
 def fingerprint(*inputs: object) -> str:
-    """The same name for the same inputs, 16 letters.
-
-    >>> fingerprint(["a"], 1) == fingerprint(["a"], 1), fingerprint(["a"]) == fingerprint(["b"])
-    (True, False)
-    """
+    """Return an id of some inputs, 16 letters."""
     return hashlib.sha256(json.dumps([LAYOUT, *inputs], sort_keys=True).encode()).hexdigest()[:16]

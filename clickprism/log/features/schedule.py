@@ -2,8 +2,7 @@
 
 The schedules of the approximated doubly robust paper (§6.1.2): the daily dictionary is updated every hour and holds
 the last 24 hours, the weekly one every day and holds the last 7 days, the monthly one every weekend and holds the
-last 4 weeks. Each ends at the last boundary of its schedule at or before T, and holds what was shown from `start` on
-and before `end`.
+last 4 weeks. Each ends at the last boundary of its schedule at or before T.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of time: from `start` on, before `end`; whole hours of UTC, without a zone."""
+    """A stretch of time from `start` on, before `end`; whole hours of UTC, without a zone."""
 
     name: str
     start: datetime
@@ -32,7 +31,7 @@ class Window:
 
     @property
     def hours(self) -> int:
-        """How long it is."""
+        """Its length."""
         return (self.end - self.start) // HOUR
 
     @property
@@ -43,20 +42,12 @@ class Window:
 
 
 def last_hour(as_of: datetime) -> datetime:
-    """The last full hour at or before a time.
-
-    >>> last_hour(datetime(2026, 3, 4, 15, 59, 59))
-    datetime.datetime(2026, 3, 4, 15, 0)
-    """
+    """Return the last full hour at or before a time."""
     return as_of.replace(minute=0, second=0, microsecond=0)
 
 
 def schedule(as_of: datetime, *, week_start: Weekday = "monday") -> tuple[Window, Window, Window]:
-    """The day, the week and the month as of a time.
-
-    Args:
-        as_of: UTC, without a zone.
-        week_start: the day at whose beginning the month is updated.
+    """Return the day, the week and the month as of a time (UTC, without a zone); the month moves on at `week_start`.
 
     >>> for window in schedule(datetime(2026, 3, 4, 15, 59)):
     ...     print(window.name, window.start, window.end)
@@ -78,7 +69,7 @@ def schedule(as_of: datetime, *, week_start: Weekday = "monday") -> tuple[Window
 
 
 def parse_time(text: str, *, field: str = "as_of") -> datetime:
-    """A time in UTC from ISO 8601: a day, or a day with a time, with or without a zone (none means UTC).
+    """Return a time in UTC from ISO 8601: a day, or a day with a time, with or without a zone (none means UTC).
 
     >>> parse_time("2026-03-04"), parse_time("2026-03-04T15:30:00+01:00")
     (datetime.datetime(2026, 3, 4, 0, 0), datetime.datetime(2026, 3, 4, 14, 30))
@@ -94,7 +85,7 @@ def parse_time(text: str, *, field: str = "as_of") -> datetime:
 
 
 def midnight_after(day: date) -> datetime:
-    """The end of a day."""
+    """Return the end of a day."""
     return datetime.combine(day, time()) + DAY
 
 
@@ -117,7 +108,7 @@ def day_span(text: str | None) -> tuple[date, date] | None:
 
 
 def days_of(text: str | None) -> list[date] | None:
-    """Return all days of a text such as 2026-01-01..2026-01-28; None for no text, which means all days of a log."""
+    """Return all days of such a text; None for no text, which means all days of a log."""
     span = day_span(text)
     return None if span is None else [span[0] + number * DAY for number in range((span[1] - span[0]).days + 1)]
 
@@ -126,7 +117,7 @@ Clock = Callable[[], datetime]
 
 
 def now() -> datetime:
-    """The time in UTC, without a zone."""
+    """Return the time in UTC, without a zone."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 
@@ -139,24 +130,7 @@ def follow(
     poll_seconds: float = 10.0,
     rounds: int | None = None,
 ) -> None:
-    """Call `make` with the last full hour when it begins, and again whenever the state differs; until interrupted.
-
-    Day, week and month follow their schedules of themselves: each ends at its last boundary before that hour.
-
-    Args:
-        make: makes the snapshot as of an hour.
-        state: what it depends on besides the time, such as the version of the events; it is looked at every
-            `poll_seconds`.
-        clock: the time, UTC without a zone.
-        sleep: waits so many seconds.
-        poll_seconds: how often to look.
-        rounds: end after so many looks; None for never.
-
-    >>> times = iter([datetime(2026, 3, 4, 9, 59, 58), datetime(2026, 3, 4, 9, 59, 59), datetime(2026, 3, 4, 10)])
-    >>> follow(print, state=lambda: 7, clock=lambda: next(times), sleep=lambda seconds: None, rounds=3)
-    2026-03-04 09:00:00
-    2026-03-04 10:00:00
-    """
+    """Call `make` with the last full hour when it begins, and again whenever the state changes; until interrupted."""
     done, looks = None, 0
     while rounds is None or looks < rounds:
         looks += 1

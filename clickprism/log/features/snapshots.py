@@ -1,10 +1,9 @@
-"""Snapshots: versions of the table `snapshots`, each committed at once, so that a reader sees one whole or not at all.
+"""Snapshots: versions of the table `snapshots`, each the click features as of one time.
 
-Each is all the click features as of one time. *In force* is the one of the latest time; of several as of that time, the
-one that was committed last. Its rows, and no others, are those of the delta table, whoever reads it. A snapshot of an
-earlier time is committed beside it: its files lie in the table's folder without being part of the table. What is not in
-force stays readable for `windows.keep_hours`. What a snapshot holds stands in the metadata of its commit: its time, its
-fields, and of what it is a function.
+The *current* one is that of the latest time; of several as of that time, the last one that was committed. Its rows are
+those of the delta table. A snapshot of an earlier time is committed beside it: its files are in the folder of the table
+without being part of it. Others than the current one stay readable for `windows.keep_hours`. The metadata of the commit
+describe a snapshot: its time, its fields, and the fingerprint of its inputs.
 """
 
 from __future__ import annotations
@@ -35,17 +34,16 @@ if TYPE_CHECKING:
 class Snapshot:
     """A version of the click features.
 
-    Args:
+    Attributes:
         version: of the commit, in the table `snapshots`.
         as_of: the time, in UTC.
-        fields: the names of the L entries of x.
-        fingerprint: of what was read: the names of the files of sessions, the time, the settings and the model. Two
-            with the same fingerprint have the same rows; the same rows may come with another, of another log.
-        pairs: by window, how many pairs have enough users.
-        suppressed: by window, how many have too few.
+        fields: names of the L entries of x.
+        fingerprint: of the inputs: the sessions, the time, the settings and the model. Equal ones mean equal rows.
+        pairs: number of pairs with enough users, by window.
+        suppressed: number of pairs with too few users, by window.
         settings: of the windows.
-        examination: the fingerprint of the examination model; None without one.
-        files: the whole paths of its files.
+        examination: fingerprint of the examination model; None without one.
+        files: whole paths of its files.
     """
 
     version: int
@@ -60,11 +58,11 @@ class Snapshot:
 
     @property
     def kept(self) -> bool:
-        """Whether its files are still there."""
+        """Whether its files still exist."""
         return all(Path(file).is_file() for file in self.files)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Its rows in memory: query_id, document_id, x, users, as_of; or some of these columns."""
+        """Return its rows in memory: query_id, document_id, x, users, as_of; or some of these columns."""
         schema = SNAPSHOT if columns is None else pa.schema([SNAPSHOT.field(name) for name in columns])
         self._check_kept()
         parts = [conform(pq.read_table(file, columns=schema.names), schema, what="snapshots") for file in self.files]
@@ -72,14 +70,12 @@ class Snapshot:
 
     def _check_kept(self) -> None:
         if not self.kept:
-            raise DataError(
-                f"the snapshot of version {self.version} is no longer kept",
-                remedy=f"Compute it again with: clickprism log features LOG --as-of {self.as_of.isoformat()}, "
-                "or raise windows.keep_hours",
-            )
+            command = f"clickprism log features LOG --as-of {self.as_of.isoformat()}"
+            remedy = f"Compute it again with: {command}, or raise windows.keep_hours"
+            raise DataError(f"the snapshot of version {self.version} is no longer kept", remedy=remedy)
 
     def export(self, path: Path) -> None:
-        """Write its rows to a Parquet file, a column for each field, whole or not at all."""
+        """Write its rows to a Parquet file, a column for each field in the place of x."""
         self._check_kept()
         schema = pa.schema(
             [*(SNAPSHOT.field(name) for name in SNAPSHOT.names if name != "x")]
@@ -89,37 +85,25 @@ class Snapshot:
             for file in self.files:
                 with pq.ParquetFile(file) as opened:
                     for batch in opened.iter_batches(_BATCH):
-                        writer.write_batch(_wide(batch, schema, len(self.fields)))
+                        x = batch.column("x").flatten().to_numpy(zero_copy_only=False).reshape(len(batch), -1)
+                        names = schema.names[: -len(self.fields)]
+                        own = [batch.column(name).cast(schema.field(name).type) for name in names]
+                        writer.write_batch(pa.record_batch([*own, *map(pa.array, x.T.copy())], schema=schema))
 
     def rows(self) -> int:
-        """How many pairs it holds."""
+        """Return the number of pairs."""
         self._check_kept()
         return sum(pq.read_metadata(file).num_rows for file in self.files)
 
 
-def _wide(batch: pa.RecordBatch, schema: pa.Schema, fields: int) -> pa.RecordBatch:
-    """A batch with a column for each field in the place of x."""
-    values = batch.column("x").flatten().to_numpy(zero_copy_only=False).reshape(batch.num_rows, fields)
-    named = [batch.column(name).cast(schema.field(name).type) for name in schema.names[:-fields]]
-    return pa.record_batch([*named, *(pa.array(column) for column in values.T.copy())], schema=schema)
-
-
 def find_snapshots(store: LogStore) -> list[Snapshot]:
-    """The snapshots whose commits are still known, the newest first; the files of old ones may be gone."""
+    """Return the snapshots whose commits are still known, the newest first; the files of old ones may be deleted."""
     table = store.table("snapshots")
-    delta = table.latest()
-    found = [entry for entry in ([] if delta is None else delta.history()) if "fingerprint" in entry]
-    return [_from(entry, table.folder) for entry in found]
+    return [_from(entry, table.folder) for entry in table.history() if "fingerprint" in entry]
 
 
 def read_snapshot(store: LogStore, *, as_of: datetime | None = None, version: int | None = None) -> Snapshot:
-    """The snapshot of a version; else the latest as of a time or before; else the one in force.
-
-    Args:
-        store: the log.
-        as_of: UTC, without a zone.
-        version: of the table `snapshots`.
-    """
+    """Return the snapshot of a version; else the latest as of a time (UTC) or before; else the current one."""
     found = [each for each in find_snapshots(store) if each.kept]
     if version is not None:
         found = [each for each in found if each.version == version]
@@ -127,16 +111,9 @@ def read_snapshot(store: LogStore, *, as_of: datetime | None = None, version: in
         found = [each for each in found if each.as_of <= as_of]
     if not found:
         which = f" of version {version}" if version is not None else "" if as_of is None else f" as of {as_of}"
-        raise DataError(
-            f"there is no snapshot{which}",
-            file=store.folder,
-            remedy=f"Compute one with: clickprism log features {store.folder.name}",
-        )
-    return max(found, key=_rank)
-
-
-def _rank(snapshot: Snapshot) -> tuple[datetime, int]:
-    return snapshot.as_of, snapshot.version
+        remedy = f"Compute one with: clickprism log features {store.folder.name}"
+        raise DataError(f"there is no snapshot{which}", file=store.folder, remedy=remedy)
+    return max(found, key=lambda each: (each.as_of, each.version))
 
 
 def commit_snapshot(
@@ -151,7 +128,7 @@ def commit_snapshot(
     settings: WindowSettings,
     examination: str | None,
 ) -> Snapshot:
-    """Put these files in force, or beside a snapshot of a later time, in one commit; clear what is no longer kept."""
+    """Make these files the current snapshot, or put them beside a snapshot of a later time, in one commit."""
     table = store.table("snapshots")
     entry = {
         "as_of": as_of.isoformat(),

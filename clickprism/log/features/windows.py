@@ -1,11 +1,11 @@
 """Windows: what happened to each (query, document) in the last day, week and month, as of a time.
 
 The snapshot as of T is a pure function of the log and T. A window holds what was *shown* in it, and all that the log
-knows to have come of it: a click belongs to its impression, also if it came after the window's end. Week and month are
-kept (the tables `week` and `month`) and made anew only when their end moves on or a day they hold has changed, so an
+knows to have followed: a click belongs to its impression, also if it came after the end of the window. Week and month
+are stored (tables `week` and `month`) and rebuilt only when their end moves on or a day in them has changed, so an
 hourly update reads the session rows of two days.
 
-A pair with fewer than k distinct users in a window is left out of that window (k-anonymity), as if it had not been
+A pair with fewer than k distinct users in a window is excluded from that window (k-anonymity), as if it had not been
 shown in it, and counted. Users are counted exactly, as the size of the union of the days' sets.
 """
 
@@ -45,30 +45,30 @@ from clickprism.log.schema import (
     no_clicks,
     window_fields,
 )
-from clickprism.log.sessions import by_day, update_sessions
+from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import SETTINGS_FILE
+from clickprism.log.table import by_day
 
 if TYPE_CHECKING:
     from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
-    from clickprism.log.table import LogTable
 
 HOUR_US: Final = 3_600_000_000
 DERIVED: Final = ("sessions", "partials", "week", "month")
-"""Tables whose files go `keep_hours` after they were replaced; those that a crash kept from joining go too."""
+"""Tables whose replaced files are deleted after `keep_hours`."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """What `windows` did.
+    """The result of `windows`.
 
-    Args:
+    Attributes:
         snapshot: the snapshot as of the time.
-        changed: whether it was made now; False if it was there.
-        sessions: days whose sessions were made anew.
-        partials: days whose partials were made anew.
-        dictionaries: which of week and month were made anew.
+        changed: whether it was computed now; False if it was up to date.
+        sessions: days whose sessions were rebuilt.
+        partials: days whose partials were rebuilt.
+        dictionaries: which of week and month were rebuilt.
     """
 
     snapshot: Snapshot
@@ -149,10 +149,8 @@ class FeatureReport:
         if self.rows:
             return ""
         if any(self.suppressed.values()):
-            return (
-                f"Every pair has fewer than {self.min_users} users in every window, so none is kept. If the log has "
-                "few users or no user ids, add --min-users 0"
-            )
+            problem = f"Every pair has fewer than {self.min_users} users in every window, so none is kept. "
+            return f"{problem}If the log has few users or no user ids, add --min-users 0"
         if end is not None and end < self.as_of:
             return f"No document was shown in these windows: the log ends {_stamp(end)}. Omit --as-of to use its end"
         return ""
@@ -168,17 +166,17 @@ def windows(
     refresh: bool = True,
     clock: Clock = now,
 ) -> Windows:
-    """The snapshot of the log as of a time; what it needs is brought up to date first. Again, it is a no-op.
+    """Return the snapshot of the log as of a time (UTC, not after now); what it needs is brought up to date first.
 
-    It is then the one that readers find as of that time, whatever was made before; in force if no later one is.
+    It is then the one that readers find as of that time. If it is up to date, nothing is written.
 
     Args:
         store: the log.
         engine: where the queries run.
-        as_of: UTC, without a zone; not after now, since a snapshot of the future would hide all others until then.
+        as_of: UTC, without a zone.
         examiner: the examination model; without one, x has no fields of examination.
-        settings: the log's own by default.
-        refresh: bring the sessions up to date with the events first; False takes them as they are.
+        settings: by default those of the log.
+        refresh: bring the sessions up to date with the events first.
         clock: the time now, UTC without a zone.
     """
     if as_of > (time := clock()):
@@ -199,7 +197,7 @@ def windows(
             return Windows(found, False, tuple(rebuilt), tuple(partials), ())
         present = {span.name: work.kept(span) for span in spans[1:]}
         stale = [span for span in spans if present.get(span.name) is None]
-        pairs = stack.enter_context(engine.held(work.users(stale)))
+        pairs = stack.enter_context(engine.held(pair_users(work._sessions(stale), stale)))
         counts = work.counts(pairs, stale)
         kept = {span.name: present[span.name] or work.make(span, pairs, counts[span.name]) for span in spans[1:]}
         day = stack.enter_context(work.day(spans[0], pairs))
@@ -224,7 +222,7 @@ def windows(
 
 
 def end_of_log(store: LogStore) -> datetime | None:
-    """The midnight after the last day that has events; None if there are none."""
+    """Return the midnight after the last day with events, or None."""
     days = store.table("events").days() or store.table("sessions").days()
     return midnight_after(days[-1]) if days else None
 
@@ -250,10 +248,9 @@ def inputs_of(store: LogStore) -> object:
 
 
 def pair_users(sessions: Any, spans: Sequence[Window]) -> Any:
-    """The distinct users of each pair in each window, over session rows that count: a column for each window.
+    """Return the distinct users of each pair in each window, a column for each; null where a pair was not shown.
 
-    A row without a user is nobody's; in a window in which it was not shown a pair has null. Users are found once for
-    all windows, which takes one pass over the rows.
+    A row without a user adds none. One pass over the rows finds the users of all windows.
     """
     rows = counting(sessions)
     inside = {span.name: (rows.time >= _time(span.start)) & (rows.time < _time(span.end)) for span in spans}
@@ -267,15 +264,9 @@ def pair_users(sessions: Any, spans: Sequence[Window]) -> Any:
 
 
 def window_rows(partials: Any, pairs: Any, *, window: Window, examination: bool) -> Any:
-    """The fields of one window: (query_id, document_id, users, x), for the pairs that are given.
+    """Return the fields of one window (query_id, document_id, users, x) for pairs with their users.
 
-    Whole numbers are added up as doubles, which is exact below 2^53 and so does not depend on the order.
-
-    Args:
-        partials: rows of `PARTIALS`, of any days: they are added up.
-        pairs: (query_id, document_id, users) of the pairs to keep.
-        window: for the age of the last click.
-        examination: whether x has the fields of examination.
+    Integers are summed as doubles, which is exact below 2^53 and so does not depend on the order.
     """
     rows = partials.inner_join(pairs, list(PAIR))
     names = window_fields(examination=examination)
@@ -295,7 +286,7 @@ def window_rows(partials: Any, pairs: Any, *, window: Window, examination: bool)
 
 
 def _value(wide: Any, name: str, window: Window) -> Any:
-    """A field as a double, each by one exact or one correctly rounded operation, so that engines agree."""
+    """Return a field as a double, by one exact or one correctly rounded operation, so that engines agree."""
     if name == "last_click_age":
         end = ibis.literal(window.end, type="timestamp(6)")
         age = end.delta(wide.last_click, unit="microsecond").cast("int64")
@@ -308,7 +299,7 @@ def _value(wide: Any, name: str, window: Window) -> Any:
 
 
 def merged(tables: Sequence[Any], spans: Sequence[Window], *, as_of: datetime, examination: bool) -> Any:
-    """The rows of a snapshot: x of day, week and month in a row, for each pair that is in any of them.
+    """Return the rows of a snapshot: x of day, week and month, for each pair that is in any of them.
 
     The longest window is joined first: it has most pairs, and threads share the left side of an outer join alone.
     """
@@ -330,16 +321,13 @@ def merged(tables: Sequence[Any], spans: Sequence[Window], *, as_of: datetime, e
     ]
     users = ibis.greatest(*[joined[f"users_{span.name}"].fill_null(0) for span in spans])
     return joined.select(
-        *PAIR,
-        x=parts[0].concat(*parts[1:]),
-        users=users.cast("int64"),
-        as_of=ibis.literal(as_of, type="timestamp(6)"),
+        *PAIR, x=parts[0].concat(*parts[1:]), users=users.cast("int64"), as_of=ibis.literal(as_of, type="timestamp(6)")
     )
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A window that is kept: its files, and how many pairs have enough users and too few."""
+    """A stored window: its files, and how many pairs have enough users and too few."""
 
     files: list[str]
     counts: tuple[int, int]
@@ -357,12 +345,12 @@ class _Work:
     files: Mapping[date, list[str]]
 
     def fingerprint_of(self, as_of: datetime, spans: Sequence[Window]) -> str:
-        """What the snapshot is a function of; the model even if nothing is estimated, since x has its fields."""
+        """Return the fingerprint of the inputs of the snapshot; a model adds fields even if it estimates nothing."""
         model = None if self.examiner is None else self.examiner.fingerprint
         return fingerprint(as_of.isoformat(), model, [self._stem(span) for span in spans])
 
     def _stem(self, window: Window) -> str:
-        """What a window is a function of: the sessions of its days, the model, the edges, k."""
+        """Return the fingerprint of the inputs of a window: the sessions of its days, the model, the edges, k."""
         days = {
             day.isoformat(): partial_fingerprint(self.files[day], settings=self.settings, examiner=self.examiner)
             for day in window.days
@@ -370,12 +358,8 @@ class _Work:
         }
         return fingerprint(window.start.isoformat(), window.end.isoformat(), self.settings.k, days)
 
-    def users(self, spans: Sequence[Window]) -> Any:
-        """The users of each pair in each of these windows."""
-        return pair_users(self._sessions(spans), spans)
-
     def counts(self, pairs: Any, spans: Sequence[Window]) -> dict[str, tuple[int, int]]:
-        """By window, how many pairs have enough users, and how many too few."""
+        """Return by window the number of pairs with enough users, and with too few."""
         sums = {
             f"{what}_{span.name}": pairs.count(where=pairs[span.name] >= least).fill_null(0)
             for span in spans
@@ -389,21 +373,23 @@ class _Work:
 
     @contextmanager
     def day(self, window: Window, pairs: Any) -> Iterator[Any]:
-        """The day window, made of session rows, since it is cut at hours."""
+        """Yield the day window, computed from session rows, since it is cut at hours."""
         rows = self._sessions([window])
         rows = rows.filter((rows.time >= _time(window.start)) & (rows.time < _time(window.end)))
         with examined_cells(rows, engine=self.engine, examiner=self.examiner) as cells:
             yield self._rows(partial_rows(rows, settings=self.settings, cells=cells), pairs, window)
 
     def kept(self, window: Window) -> _Kept | None:
-        """The week or the month as it is kept, if it is not stale."""
+        """Return the stored week or month, if it is up to date."""
         table, stem = self.store.table(window.name), self._stem(window)
         files = table.files([window.end.date()])
-        known = _counts(table, stem) if fresh(files, stem) else None
-        return None if known is None else _Kept(files, known, made=False)
+        entry = next((entry for entry in table.history() if entry.get("fingerprint") == stem), None)
+        if entry is None or not fresh(files, stem):
+            return None
+        return _Kept(files, (int(entry["pairs"]), int(entry["suppressed"])), made=False)
 
     def make(self, window: Window, pairs: Any, counts: tuple[int, int]) -> _Kept:
-        """The week or the month made anew."""
+        """Compute the week or the month."""
         table, stem, end = self.store.table(window.name), self._stem(window), window.end.date()
         rows = self.engine.read(self.store.table("partials").files(window.days), PARTIALS)
         written = self.engine.write(self._rows(rows, pairs, window), table.day_folder(end), stem=stem)
@@ -412,7 +398,7 @@ class _Work:
         return _Kept([str(file) for file in written], counts, made=True)
 
     def _rows(self, partials: Any, pairs: Any, window: Window) -> Any:
-        """The fields of a window, for the pairs with enough users."""
+        """Return the fields of a window, for the pairs with enough users."""
         enough = pairs.filter(pairs[window.name] >= self.settings.k).select(*PAIR, users=window.name)
         return window_rows(partials, enough, window=window, examination=self.examiner is not None)
 
@@ -423,15 +409,6 @@ class _Work:
 
 def _time(value: datetime) -> Any:
     return ibis.literal(value, type="timestamp(6)")
-
-
-def _counts(table: LogTable, stem: str) -> tuple[int, int] | None:
-    """What was counted when a kept window was made."""
-    delta = table.latest()
-    for entry in [] if delta is None else delta.history():
-        if entry.get("fingerprint") == stem:
-            return int(entry["pairs"]), int(entry["suppressed"])
-    return None
 
 
 def _stamp(time: datetime) -> str:

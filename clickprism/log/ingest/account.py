@@ -38,8 +38,8 @@ class Account:
         seconds: Duration of the ingest.
         dry_run: Whether nothing was written.
 
-    >>> Account(rows_in=9, accepted=5, duplicate=1, filtered={"agent": 2}, quarantined={"not-json": 1}).check().left_out
-    4
+    >>> Account(rows_in=9, accepted=5, duplicate=1, filtered={"agent": 2}, quarantined={"not-json": 1}).check().accepted
+    5
     """
 
     rows_in: int = 0
@@ -54,44 +54,33 @@ class Account:
     seconds: float = 0.0
     dry_run: bool = False
 
-    @property
-    def left_out(self) -> int:
-        """Rows that do not count: all but the accepted ones."""
-        return self.duplicate + sum(self.filtered.values()) + sum(self.quarantined.values())
-
-    @property
-    def rows_per_second(self) -> float:
-        """Over the whole run."""
-        return self.rows_in / self.seconds if self.seconds else 0.0
-
     def check(self) -> Account:
-        """Itself, if the sum holds and nothing is negative."""
+        """Return the account if its sum holds and nothing is negative."""
+        filtered, quarantined = sum(self.filtered.values()), sum(self.quarantined.values())
         counts = [self.accepted, self.duplicate, *self.filtered.values(), *self.quarantined.values()]
-        if self.rows_in != self.accepted + self.left_out or min(counts) < 0:
-            raise DataError(
-                f"the account does not hold: {self.rows_in:,} rows in, but {self.accepted:,} accepted, "
-                f"{self.duplicate:,} duplicate, {sum(self.filtered.values()):,} filtered and "
-                f"{sum(self.quarantined.values()):,} quarantined",
-                remedy="This is an error of clickprism: please report it",
-            )
+        if self.rows_in != self.accepted + self.duplicate + filtered + quarantined or min(counts) < 0:
+            problem = f"the account does not hold: {self.rows_in:,} rows in, but {self.accepted:,} accepted, "
+            problem += f"{self.duplicate:,} duplicate, {filtered:,} filtered and {quarantined:,} quarantined"
+            raise DataError(problem, remedy="This is an error of clickprism: please report it")
         return self
 
     def tables(self) -> list[Table]:
         """Return where the rows went, and what else an ingest reports."""
         from clickprism.log.read import REASONS
 
+        broken = {f"{code}: {REASONS.get(code, '')}": count for code, count in self.quarantined.items()}
         rows = [["rows read", self.rows_in, ""], ["accepted", self.accepted, ""], ["duplicate", self.duplicate, ""]]
-        rows += [["filtered", sum(self.filtered.values()), ""]]
-        rows += [["", count, rule] for rule, count in self.filtered.items()]
-        rows += [["quarantined", sum(self.quarantined.values()), ""]]
-        rows += [["", count, f"{code}: {REASONS.get(code, '')}"] for code, count in self.quarantined.items()]
+        for name, counts in (("filtered", self.filtered), ("quarantined", broken)):
+            rows.append([name, sum(counts.values()), ""])
+            rows += [["", count, reason] for reason, count in counts.items()]
         days = f"{len(self.days):,} ({self.days[0]} to {self.days[-1]})" if self.days else "none"
+        speed = self.rows_in / self.seconds if self.seconds else 0.0
         summary = [
             ["files", f"{self.files:,} new, {self.known:,} ingested before"],
             ["days", days],
-            ["time", f"{self.seconds:.1f} s, {self.rows_per_second:,.0f} rows/s"],
+            ["time", f"{self.seconds:.1f} s, {speed:,.0f} rows/s"],
+            *(["columns", change] for change in self.changes),
         ]
-        summary += [["columns", change] for change in self.changes]
         return [
             Table("", ["rows", "count", "reason"], [[str(name), f"{count:,}", str(why)] for name, count, why in rows]),
             Table("", ["ingest", ""], summary),
@@ -99,9 +88,9 @@ class Account:
 
 
 class ColumnHistory:
-    """The columns that input files had so far: their types, and whether every file had them.
+    """The columns of the input files so far: their types, and whether every file had them.
 
-    Kept in the log, so that a new, missing or retyped column is reported in the file where it first happens.
+    The log keeps them, so that a new, missing or retyped column is reported where it first happens.
     """
 
     def __init__(self, store: LogStore) -> None:
@@ -111,7 +100,7 @@ class ColumnHistory:
         self._before = json.dumps(found)
 
     def compare(self, path: Path, columns: Mapping[str, str]) -> str:
-        """Return what has changed with this file, as a sentence; empty if nothing has."""
+        """Return what is different in this file, as a sentence; empty if nothing is."""
         if not columns:
             return ""
         new = [name for name in columns if name not in self._known] if self._known else []
@@ -123,7 +112,7 @@ class ColumnHistory:
         return f"{path.name} differs from the files before it: {'; '.join(parts)}" if parts else ""
 
     def add(self, columns: Mapping[str, str]) -> None:
-        """Remember the columns of a file."""
+        """Add the columns of a file."""
         first = not self._known
         for name, kind in columns.items():
             self._known[name] = [kind, self._known[name][1] if name in self._known else first]
@@ -132,7 +121,7 @@ class ColumnHistory:
                 self._known[name][1] = False
 
     def write(self) -> None:
-        """Keep them, if they have changed."""
+        """Write them if they have changed."""
         text = json.dumps(self._known)
         if text != self._before:
             write_file(self._path, text)

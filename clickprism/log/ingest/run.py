@@ -1,4 +1,4 @@
-"""Input files into a log: every row is accounted for, every event counts once, every file goes in whole or not at all.
+"""Add files to a log: every row is accounted for, every event counts once, every file goes in completely or not at all.
 
     files ─ read ─▶ stage ─ lock ─ deduplicate ─▶ quarantine ─▶ events ─▶ files ─▶ compaction
 
@@ -14,13 +14,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
-from datetime import date
+from datetime import date, datetime
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -29,19 +29,19 @@ import pyarrow.parquet as pq
 from clickprism._util.crash_points import crash_point
 from clickprism._util.progress import Progress, no_progress
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
-from clickprism.log.engines.base import by_rows
+from clickprism.log.engines.base import by_rows, first_line
 from clickprism.log.ingest.account import IGNORED, Account, ColumnHistory
 from clickprism.log.ingest.group import Group, InputFile, begun_latest, open_input
 from clickprism.log.ingest.stage import GROUP_ROWS, MANY, Stage, read_events
-from clickprism.log.read import SourceSettings, detect, find_inputs, read_parts
+from clickprism.log.read import SourceSettings, detect, find_inputs, local_copies, read_parts
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS
 from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings, RobotSettings
 from clickprism.log.store import SETTINGS_FILE, LogStore, refuse_others
-from clickprism.log.table import first_line, writing
+from clickprism.log.table import writing
 
 FILTER_ROWS: Final = 1 << 21
-"""Rows of days that one query of the robot rules reads together: planning it costs as much as 100 thousand rows."""
+"""Rows that one query of the robot rules reads: planning it costs as much as 100 thousand rows."""
 _ATTEMPTS: Final = 10
 _COUNTED: Final = 'SELECT "filter", count(*) FROM excluded SEMI JOIN file_ids USING (file_id) GROUP BY "filter"'
 
@@ -61,57 +61,58 @@ def ingest(
     robots: bool = True,
     many: int = MANY,
 ) -> Account:
-    """Read files into a log, and account for every row of them.
+    """Add files to a log, and account for every row of them.
 
-    An error says what was not ingested; what went in before it is the account that it carries as `done`.
+    An error says what was not ingested; its `done` is the account of what was ingested before it.
 
     Args:
-        paths: files, folders, patterns.
+        paths: files, folders or patterns, local or at a URL such as s3://bucket/events.
         into: the folder of the log; it is created if missing.
-        source: how files are read; None: as the log has it. A log keeps the settings of its first rows.
-        settings: of a new log; an existing one keeps its own.
+        source: how files are read; by default as the log has it. A log keeps the settings of its first rows.
+        settings: settings of a new log; an existing one keeps its own.
         dry_run: do everything but write.
-        max_bad_ratio: a file after which more than this share of all rows so far is broken is not ingested: an error.
-            1: never.
+        max_bad_ratio: maximum share of broken rows so far; a file that exceeds it is not ingested: an error.
         progress: called with the percentage of the input that was read.
         note: receives messages for the user, such as that another process is writing to the log.
         threads: number of threads.
-        memory: the most memory of DuckDB.
-        robots: count the rows that robot rules exclude, which reads whole days; else they are counted as accepted.
-        many: days that have more small files than this after the run get them merged into one; see `compact`.
+        memory: maximum memory of DuckDB.
+        robots: count the rows that robot rules exclude, which reads whole days; else they count as accepted.
+        many: days with more small files than this after the run get them merged into one; see `compact`.
     """
     if not 0 <= max_bad_ratio <= 1:
         raise SettingError("max_bad_ratio", max_bad_ratio, "be from 0 to 1")
     if threads < 1:
         raise SettingError("threads", threads, "be at least 1")
     EngineSettings(memory=memory)
-    started, inputs = time.monotonic(), find_inputs(paths)
-    given = settings or LogSettings()
+    started, given = time.monotonic(), settings or LogSettings()
     given = given if source is None else given.with_part("source", source)
-    with (
-        _opened(into, dry_run=dry_run, note=note) as store,
-        _failing(store.folder),
-        store.write(memory=memory, threads=threads, exclusive=False, finish_erasure=not dry_run) as writer,
-    ):
-        merged = _settings(store, given)
-        config: dict[str, str | bool | int | float | list[str]]
-        config = {"threads": threads, "memory_limit": memory, "temp_directory": str(writer.temp / "spill")}
-        with duckdb.connect(config=config) as connection:
-            run = _Run(store, given, merged, writer.temp, connection, dry_run, max_bad_ratio, progress, threads, robots)
-            try:
-                with _failing(store.folder):
-                    run.read(inputs)
-                    run.compact(many)
-            except ClickprismError as error:
-                with suppress(ClickprismError, duckdb.Error):
-                    error.done = run.account(started).check()
-                raise
-            return run.account(started).check()
+    with ExitStack() as stack:
+        inputs = find_inputs(stack.enter_context(local_copies(paths, note=note)))
+        store = stack.enter_context(_opened(into, dry_run=dry_run, note=note))
+        stack.enter_context(_failing(store.folder))
+        writer = stack.enter_context(
+            store.write(memory=memory, threads=threads, exclusive=False, finish_erasure=not dry_run)
+        )
+        config: dict[str, Any] = {"threads": threads, "memory_limit": memory}
+        config["temp_directory"] = str(writer.temp / "spill")
+        connection = stack.enter_context(duckdb.connect(config=config))
+        run = _Run(
+            store, given, _settings(store, given), writer.temp, connection, dry_run, max_bad_ratio, progress, threads
+        )
+        try:
+            with _failing(store.folder):
+                run.read(inputs)
+                run.compact(many)
+        except ClickprismError as error:
+            with suppress(ClickprismError, duckdb.Error):
+                error.done = run.account(started, robots=robots)
+            raise
+        return run.account(started, robots=robots)
 
 
 @contextmanager
 def _opened(into: Path | str, *, dry_run: bool, note: Callable[[str], None] | None) -> Iterator[LogStore]:
-    """The log; for a dry run into a folder that is none yet, an empty one that is deleted at the end."""
+    """Yield the log; for a dry run into a folder that is no log yet, an empty one that is deleted at the end."""
     if dry_run and not (Path(into) / SETTINGS_FILE).exists():
         refuse_others(Path(into))
         with tempfile.TemporaryDirectory(prefix="clickprism-") as folder:
@@ -121,7 +122,7 @@ def _opened(into: Path | str, *, dry_run: bool, note: Callable[[str], None] | No
 
 
 def _settings(store: LogStore, given: LogSettings) -> LogSettings:
-    """The settings to use: of a log with rows its own, which nothing may contradict; else all values, written out."""
+    """Return the settings to use: those of a log with rows, which none may contradict; else all values, written out."""
     path, kept = store.folder / SETTINGS_FILE, store.settings
     others = [name for name in given.values if kept.part(name) != given.part(name)]
     if path.exists() and not others:
@@ -152,7 +153,6 @@ class _Run:
     max_bad_ratio: float
     progress: Progress
     threads: int
-    robots: bool
     files: list[InputFile] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     known: int = 0
@@ -169,6 +169,7 @@ class _Run:
         columns, begun, latest = ColumnHistory(self.store), begun_latest(self.store), self.settings.source.last_time
         group = self._new_group()
         for path in inputs:
+            number = len(group.files)
             try:
                 file = open_input(path)
                 if file.file_id in known:
@@ -177,12 +178,9 @@ class _Run:
                     continue
                 known.add(file.file_id)
                 group.files.append(file)
-                source = replace(self.settings.source, latest=(begun(file.file_id) or latest).isoformat())
-                self._read_file(file, source, group)
+                self._read_file(file, begun(file.file_id) or latest, group)
             except ClickprismError as error:
-                group.drop(
-                    next((i for i, each in enumerate(group.files) if each.path == path), len(group.files)), error
-                )
+                group.drop(number, error)
             if group.error is not None or (group.full and not self.dry_run):
                 self._commit(group, columns)
                 group = self._new_group()
@@ -191,7 +189,8 @@ class _Run:
     def _new_group(self) -> Group:
         return Group(Stage(self.connection, self.temp), self.connection, self.settings.source.last_time)
 
-    def _read_file(self, file: InputFile, source: SourceSettings, group: Group) -> None:
+    def _read_file(self, file: InputFile, latest: datetime, group: Group) -> None:
+        source = replace(self.settings.source, latest=latest.isoformat())
         found = detect(file.path, source)
         file.columns = found.columns
         for part in read_parts(file.path, source, self.connection, found=found):
@@ -200,11 +199,8 @@ class _Run:
             self.bytes_read += part.rows.read
             self._say(f"reading {file.path.name}")
         if open_input(file.path, file.file_id).state != file.state:
-            raise DataError(
-                "changed while it was read; nothing of it was ingested",
-                file=file.path,
-                remedy="Run the same command again when it is complete",
-            )
+            problem = "changed while it was read; nothing of it was ingested"
+            raise DataError(problem, file=file.path, remedy="Run the same command again when it is complete")
 
     def compact(self, many: int) -> None:
         """Merge small files of the days that got rows, where there are more than so many."""
@@ -222,26 +218,22 @@ class _Run:
         group.commit(self.store, self.temp, settle=self._settle, dry_run=self.dry_run, threads=self.threads)
         self.known += sum(file.dropped for file in group.files) - dropped
         kept = [file for file in group.files if not file.dropped]
-        self._report_changes(kept, columns)
+        for file in kept:
+            if change := columns.compare(file.path, file.columns):
+                self.changes.append(change)
+                self.store.note(change)
+            columns.add(file.columns)
+        if kept and not self.dry_run:
+            with writing(self.store.folder):
+                columns.write()
         self.files += kept
         self.days |= group.days
         self.written |= group.written
         if group.error is not None:
             raise group.error
 
-    def _report_changes(self, files: Sequence[InputFile], columns: ColumnHistory) -> None:
-        """Report columns that are new, missing or of another type, and remember those of these files."""
-        for file in files:
-            if change := columns.compare(file.path, file.columns):
-                self.changes.append(change)
-                self.store.note(change)
-            columns.add(file.columns)
-        if files and not self.dry_run:
-            with writing(self.store.folder):
-                columns.write()
-
     def _refuse_too_bad(self, group: Group, columns: ColumnHistory) -> None:
-        """Drop the first file, and all behind it, with which too many rows so far are broken."""
+        """Drop the first file with which too many rows so far are broken, and all after it."""
         bad, rows = sum(file.bad.total() for file in self.files), sum(file.rows for file in self.files)
         for number, file in enumerate(group.files):
             if file.dropped:
@@ -249,13 +241,12 @@ class _Run:
             crash_point("file-staged")
             bad, rows = bad + file.bad.total(), rows + file.rows
             if bad > Fraction(str(self.max_bad_ratio)) * rows:
+                examples = [each for each in (*file.examples, columns.compare(file.path, file.columns)) if each]
                 problem = f"{bad:,} of {rows:,} rows are broken, more than --max-bad-ratio {self.max_bad_ratio:g}; "
-                change = columns.compare(file.path, file.columns)
-                problem += f"nothing of this file was ingested. {'; '.join([*file.examples, change])}"
-                remedy = (
-                    "Repair them, or check --schema and --mapping; --max-bad-ratio 1 puts broken rows into quarantine"
-                )
-                group.drop(number, DataError(problem.removesuffix("; "), file=file.path, remedy=remedy))
+                problem += f"nothing of this file was ingested. {'; '.join(examples)}"
+                remedy = "Repair them, or check --schema and --mapping"
+                remedy += "; --max-bad-ratio 1 puts broken rows into quarantine"
+                group.drop(number, DataError(problem, file=file.path, remedy=remedy))
                 return
 
     def _settle(self) -> None:
@@ -272,27 +263,26 @@ class _Run:
     def _say(self, doing: str) -> None:
         self.progress(100 * self.bytes_read // max(self.bytes_all, 1), 100, f"{doing}, {self.rows:,} rows")
 
-    def account(self, started: float) -> Account:
-        """Where every row went."""
-        filtered = self._filtered() if self.robots else Counter[str]()
-        stored, ignored = sum(file.stored for file in self.files), sum(file.ignored for file in self.files)
-        reasons = sum((file.bad for file in self.files), Counter())
+    def account(self, started: float, *, robots: bool) -> Account:
+        """Return where every row went."""
+        filtered = self._filtered() if robots else Counter[str]()
+        ignored = sum(file.ignored for file in self.files)
         return Account(
             rows_in=sum(file.rows for file in self.files),
-            accepted=stored - filtered.total(),
-            duplicate=sum(file.duplicate for file in self.files),
+            accepted=sum(file.stored for file in self.files) - filtered.total(),
+            duplicate=sum(file.good - file.stored for file in self.files),
             filtered=dict(sorted(filtered.items())) | ({IGNORED: ignored} if ignored else {}),
-            quarantined=dict(sorted(reasons.items())),
+            quarantined=dict(sorted(sum((file.bad for file in self.files), Counter()).items())),
             days=tuple(sorted(self.days)),
             files=len(self.files),
             known=self.known,
             changes=tuple(self.changes),
             seconds=time.monotonic() - started,
             dry_run=self.dry_run,
-        )
+        ).check()
 
     def _filtered(self) -> Counter[str]:
-        """The rows that robot rules exclude; counted again if files went meanwhile, by `forget` for example."""
+        """Count the rows that robot rules exclude, again if files are deleted meanwhile, for example by `forget`."""
         events = self.store.table("events")
         for _ in range(_ATTEMPTS):
             before = events.version
@@ -301,9 +291,8 @@ class _Run:
             except (FileNotFoundError, duckdb.IOException):
                 if events.version == before:
                     raise
-        raise DataError(
-            "changes too often to be counted", file=events.folder, remedy="The rows are in: see the table files"
-        )
+        remedy = "The rows are stored: see the table files"
+        raise DataError("changes too often to be counted", file=events.folder, remedy=remedy)
 
     def _filtered_now(self) -> Counter[str]:
         filtered: Counter[str] = Counter()
@@ -317,30 +306,15 @@ class _Run:
         return filtered
 
     def _events(self, day: date) -> list[str]:
-        """All files of a day; in a dry run those that would be, seen from one folder."""
-        stored = self.store.table("events").files([day])
-        if not self.dry_run or day not in self.written:
-            return stored
-        folder = self.written[day][0].parent
-        for old in folder.iterdir():
-            if old.is_symlink():
-                old.unlink()
-        for path in map(Path, stored):
-            (folder / path.name).symlink_to(path)
-        return [str(path) for path in sorted(folder.iterdir())]
+        """Return all files of a day; in a dry run also those that would be added."""
+        written = self.written.get(day, []) if self.dry_run else []
+        return [*self.store.table("events").files([day]), *map(str, written)]
 
 
 def filtered_rows(
     connection: duckdb.DuckDBPyConnection, files: Sequence[str], file_ids: Collection[str], settings: RobotSettings
 ) -> Counter[str]:
-    """Count the rows of some input files that a robot rule excludes, by rule.
-
-    Args:
-        connection: that runs the rules.
-        files: all files of some days of `events`, in the folders of their days.
-        file_ids: of the input files.
-        settings: of the rules.
-    """
+    """Count the rows of some input files that a robot rule excludes, by rule."""
     connection.execute(" ".join(["CREATE OR REPLACE TEMP VIEW events_of_days AS FROM", read_events(files)]))
     ((kinds,),) = connection.execute("SELECT list(DISTINCT kind) FROM events_of_days").fetchall()
     connection.register("file_ids", pa.table({"file_id": pa.array(sorted(file_ids), pa.string())}))
@@ -352,7 +326,7 @@ def filtered_rows(
 
 @cache
 def _filter_query(settings: RobotSettings, kinds: tuple[str, ...]) -> str:
-    """The robot rules as SQL of DuckDB, over `events_of_days`."""
+    """Return the robot rules as SQL of DuckDB, over `events_of_days`."""
     import ibis
 
     schema = pa.schema([each.with_nullable(True) for each in EVENTS])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import uuid4
 
 import duckdb
@@ -25,15 +25,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from clickprism.log.schema import BAD, EVENTS, QUARANTINE, ROW
-from clickprism.types import Bool, Int64
+from clickprism.log.schema import BAD, EVENTS, QUARANTINE, ROW, literal
+from clickprism.types import Bool
 
 HELD_BYTES: Final = 256 << 20
-"""Bytes of rows in memory; more are put on disk."""
+"""Maximum bytes of rows in memory; more are written to disk."""
 GROUP_ROWS: Final = 100_000
 """Rows of a row group of `events`; files with fewer are small."""
 MANY: Final = 32
-"""How many small files a day may have before `ingest` merges them."""
+"""Number of small files of a day that `ingest` does not merge."""
 _DAY: Final = 86_400_000_000  # microseconds
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _BY_ID: Final = "kind || chr(31) || event_id"
@@ -47,12 +47,9 @@ _UNIQUE: Final = ("key", "event_id", "document_id", "line")
 _BROKEN: Final = pa.schema([pa.field("file", pa.int32()), *BAD])
 _BROKEN_BYTES: Final = 16 << 20
 
-Days: TypeAlias = Sequence[tuple[date, pa.RecordBatch]]
-"""Rows, those of each day together."""
 
-
-def by_day(rows: pa.Table) -> Days:
-    """Rows as `schema.ROW` has them, split by the day of their time; any thread may do this."""
+def days_of_rows(rows: pa.Table) -> list[tuple[date, pa.RecordBatch]]:
+    """Return rows as `schema.ROW` has them, split by the day of their time."""
     days = rows["time"].cast(pa.int64()).to_numpy() // _DAY
     if (days[1:] < days[:-1]).any():
         order = np.argsort(days, kind="stable")
@@ -66,7 +63,7 @@ def by_day(rows: pa.Table) -> Days:
 
 
 def keys(rows: pa.Table, connection: duckdb.DuckDBPyConnection) -> pa.Array:
-    """The key of each row, in order.
+    """Return the key of each row.
 
     >>> row = {"kind": "ranking", "time": 0, "search_id": "s", "line": 1}
     >>> rows = pa.Table.from_pylist([row, row | {"line": 2}, row | {"query": ""}], schema=ROW)
@@ -93,7 +90,7 @@ def _hashes(rows: pa.Table, text: str, connection: duckdb.DuckDBPyConnection) ->
 
 @dataclass
 class _Part:
-    """Some rows of one day and of the file with this number; they get their keys later, many parts at a time."""
+    """Rows of one day and of the file with this number; they get their keys later, many parts at a time."""
 
     file: int
     day: date
@@ -101,12 +98,7 @@ class _Part:
 
 
 class Stage:
-    """The rows of some input files: in memory, and what does not fit in a private folder.
-
-    Args:
-        connection: of DuckDB, which computes keys and finds duplicates.
-        folder: on the disk of the log.
-    """
+    """The rows of some input files: in memory, and what does not fit in `folder`, on the disk of the log."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
         self._connection, self._folder = connection, folder
@@ -116,11 +108,10 @@ class Stage:
         self._new: list[Bool] = []
         self._broken: tuple[Path, pa.ipc.RecordBatchFileWriter] | None = None
 
-    def add(self, number: int, days: Days, bad: pa.Table) -> None:
-        """Stage rows of the file with this number: good ones, and broken ones as `schema.BAD` has them."""
-        for day, batch in days:
-            self._held.append(_Part(number, day, batch))
-            self._bytes += batch.nbytes
+    def add(self, number: int, days: Sequence[tuple[date, pa.RecordBatch]], bad: pa.Table) -> None:
+        """Stage rows of the file with this number: good ones by day, and broken ones as `schema.BAD` has them."""
+        self._held += [_Part(number, day, batch) for day, batch in days]
+        self._bytes += sum(batch.nbytes for _, batch in days)
         if self._bytes > HELD_BYTES:
             self._spill()
         if len(bad):
@@ -132,20 +123,20 @@ class Stage:
 
     def _finish_held(self) -> list[_Part]:
         """Give the rows that are held their keys; afterwards they are no longer held."""
-        held = self._held
-        if held:
-            found = keys(pa.Table.from_batches([part.batch for part in held]), self._connection)
-            start = 0
-            for part in held:
-                columns = [*part.batch.columns, found.slice(start, len(part.batch))]
-                start += len(part.batch)
-                part.batch = pa.RecordBatch.from_arrays(columns, schema=_STAGED)
+        held, start = self._held, 0
+        if not held:
+            return []
+        found = keys(pa.Table.from_batches([part.batch for part in held]), self._connection)
+        for part in held:
+            columns = [*part.batch.columns, found.slice(start, len(part.batch))]
+            start += len(part.batch)
+            part.batch = pa.RecordBatch.from_arrays(columns, schema=_STAGED)
         self._parts += held
         self._held, self._bytes = [], 0
         return held
 
     def _spill(self) -> None:
-        """Put all that is held on disk, and map it into memory."""
+        """Write the held rows to disk, and map them into memory."""
         path, held = self._folder / f"{uuid4().hex}.arrow", self._finish_held()
         with pa.ipc.new_file(path, _STAGED) as writer:
             for part in held:
@@ -155,23 +146,18 @@ class Stage:
             part.batch = reader.get_batch(index)
 
     def days(self) -> list[date]:
-        """The days of the good rows."""
+        """Return the days of the good rows."""
         return sorted({part.day for part in [*self._parts, *self._held]})
 
-    def deduplicate(self, stored: Sequence[str], *, skip: Collection[int]) -> Counter[int]:
-        """Find the rows whose key is new: the first of each key of a day that no stored file has.
+    def deduplicate(self, stored: Sequence[str], *, use: Collection[int]) -> Counter[int]:
+        """Find the rows whose key is new, and count them by the number of their file.
 
-        Returns:
-            How many rows of each file are new, by its number.
-
-        Args:
-            stored: the files of `events` of these days.
-            skip: numbers of files to omit.
+        New is the first row of each key of a day that no stored file has.
         """
         self._finish_held()
         bounds = np.cumsum([0, *(len(part.batch) for part in self._parts)])
         new = np.zeros(bounds[-1], dtype=bool)
-        used = [(part, start) for part, start in zip(self._parts, bounds[:-1], strict=True) if part.file not in skip]
+        used = [(part, start) for part, start in zip(self._parts, bounds[:-1], strict=True) if part.file in use]
         if used:
             days = [np.full(len(part.batch), part.day.toordinal() - _EPOCH, np.int32) for part, _ in used]
             places = [np.arange(start, start + len(part.batch)) for part, start in used]
@@ -182,42 +168,37 @@ class Stage:
                     "place": pa.array(np.concatenate(places)),
                 }
             )
-            new[self._firsts(staged, stored)] = True
+            query = "select day, key, min(place) as place from staged group by day, key"
+            if stored:
+                known = f"anti join {read_events(stored)} using (day, key)"
+                query = " ".join(["from", f"({query})", known, "select place"])
+            with self._connection.cursor() as cursor:
+                cursor.register("staged", staged)
+                new[cursor.sql(query).to_arrow_table()["place"].to_numpy()] = True
         self._new = [new[start:end] for start, end in pairwise(bounds)]
         counts: Counter[int] = Counter()
         for part, chosen in zip(self._parts, self._new, strict=True):
             counts[part.file] += int(np.count_nonzero(chosen))
         return counts
 
-    def _firsts(self, staged: pa.Table, stored: Sequence[str]) -> Int64:
-        """The places of the first rows of each key that is not stored."""
-        query = "select day, key, min(place) as place from staged group by day, key"
-        if stored:
-            query = " ".join(["from", f"({query})", "anti join", read_events(stored), "using (day, key) select place"])
-        with self._connection.cursor() as cursor:
-            cursor.register("staged", staged)
-            found: Int64 = cursor.sql(query).to_arrow_table()["place"].to_numpy()
-        return found
-
     def write(self, folder: Path, *, ids: Sequence[str], threads: int) -> dict[date, list[Path]]:
-        """Write the new rows to Parquet files, as `events` has them, one for each day, and drop all rows.
-
-        Args:
-            folder: on the disk of the log; files go to `day=YYYY-MM-DD/` in it.
-            ids: the file ids by number.
-            threads: number of days that are written at the same time.
-        """
+        """Write the new rows to Parquet files of `events`, one for each day, and drop all rows."""
         names = pa.array(ids, pa.string())
         parts: dict[date, list[tuple[_Part, Bool]]] = {}
         for part, new in zip(self._parts, self._new, strict=True):
             if new.any():
                 parts.setdefault(part.day, []).append((part, new))
 
+        def written_rows(part: _Part, new: Bool) -> pa.Table:
+            batch = part.batch if new.all() else part.batch.filter(pa.array(new))
+            ids = pa.DictionaryArray.from_arrays(pa.array(np.full(len(batch), part.file, np.int32)), names)
+            return pa.Table.from_batches([batch]).append_column("file_id", ids).select(_WRITTEN.names).cast(_WRITTEN)
+
         def write(day: date) -> Path:
             path = folder / f"day={day.isoformat()}" / f"{uuid4().hex}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             with event_writer(path) as writer:
-                for rows in _groups(_kept(part, new, names) for part, new in parts[day]):
+                for rows in _groups(written_rows(part, new) for part, new in parts[day]):
                     writer.write_table(rows)
             return path
 
@@ -226,30 +207,23 @@ class Stage:
         self._parts, self._new = [], []
         return written
 
-    def broken(self, files: Sequence[tuple[str, str, str | None]], *, skip: Collection[int]) -> Iterator[pa.Table]:
+    def broken(self, files: Sequence[tuple[str, str, str | None]], *, use: Collection[int]) -> Iterator[pa.Table]:
         """Yield the broken rows as `quarantine` has them, some at a time; `files`: their ids, names and headers."""
         if self._broken is None:
             return
         self._broken[1].close()
-        told = [pa.array(values, pa.string()) for values in zip(*files, strict=True)]
+        columns = [pa.array(values, pa.string()) for values in zip(*files, strict=True)]
         with pa.ipc.open_file(self._broken[0]) as reader:
             batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
             for some in _groups((pa.Table.from_batches([batch]) for batch in batches), most=_BROKEN_BYTES):
-                rows = some.filter(pc.invert(pc.is_in(some["file"], pa.array([*skip], pa.int32()))))
-                columns = [values.take(rows["file"].combine_chunks()) for values in told]
+                rows = some.filter(pc.is_in(some["file"], pa.array([*use], pa.int32())))
+                about = [values.take(rows["file"].combine_chunks()) for values in columns]
                 cleared = pa.nulls(len(rows), QUARANTINE.field("cleared_at").type)
-                yield pa.Table.from_arrays([*columns, *rows.select(BAD.names).columns, cleared], schema=QUARANTINE)
-
-
-def _kept(part: _Part, new: Bool, names: pa.Array) -> pa.Table:
-    """The new rows of a part as they are written, with the id of their file."""
-    batch = part.batch if new.all() else part.batch.filter(pa.array(new))
-    ids = pa.DictionaryArray.from_arrays(pa.array(np.full(len(batch), part.file, np.int32)), names)
-    return pa.Table.from_batches([batch]).append_column("file_id", ids).select(_WRITTEN.names).cast(_WRITTEN)
+                yield pa.Table.from_arrays([*about, *rows.select(BAD.names).columns, cleared], schema=QUARANTINE)
 
 
 def _groups(tables: Iterator[pa.Table], *, most: int | None = None) -> Iterator[pa.Table]:
-    """Tables put together until they have the rows of a row group, or so many bytes."""
+    """Join tables until they have the rows of a row group, or so many bytes."""
     some: list[pa.Table] = []
     for table in tables:
         some.append(table)
@@ -261,7 +235,7 @@ def _groups(tables: Iterator[pa.Table], *, most: int | None = None) -> Iterator[
 
 
 def event_writer(path: Path) -> pq.ParquetWriter:
-    """A new file of `events`, for rows that are there already; its rows lack `day`."""
+    """Return a writer for a new file of `events`; its rows lack `day`."""
     return pq.ParquetWriter(
         path,
         _WRITTEN,
@@ -274,11 +248,6 @@ def event_writer(path: Path) -> pq.ParquetWriter:
 
 
 def read_events(files: Sequence[str]) -> str:
-    """The SQL of the rows of files of `events`, with their day."""
-    listed = ", ".join(quoted(path) for path in files)
+    """Return the SQL of the rows of files of `events`, with their day."""
+    listed = ", ".join(literal(path) for path in files)
     return f"read_parquet([{listed}], hive_partitioning = true, hive_types = {{day: DATE}})"
-
-
-def quoted(text: str) -> str:
-    """A text as SQL has it."""
-    return "'" + text.replace("'", "''") + "'"

@@ -17,6 +17,7 @@ from clickprism._util.tables import Table
 from clickprism.data.click_table import NAMES, TableSettings, event_table, text_rows
 from clickprism.data.frames import read_source
 from clickprism.errors import DataError, SettingError
+from clickprism.log.schema import literal
 from clickprism.log.store import WATERMARKS
 
 
@@ -69,12 +70,6 @@ def exported_events(
     """Write a table as impressions that `ingest` reads to a temporary file, whose name it yields; None without rows.
 
     The content of the file is the same whenever the table is the same, so that it is ingested once.
-
-    Args:
-        source: Files, or the URL of a database.
-        table: Which column holds what.
-        note: Called with what was assumed.
-        watermark: Read only the rows that earlier runs have not read; it moves on when the block ends without an error.
     """
     import pyarrow.parquet as pq
 
@@ -125,7 +120,11 @@ class Watermark:
     def query(self) -> str:
         """Return the query for the new rows."""
         limits = [(">", self._last), ("<=", self._next)]
-        where = [f"{self._column} {sign} {_sql_value(value)}" for sign, value in limits if value is not None]
+        where = [
+            f"{self._column} {sign} {value if isinstance(value, int | float) else literal(value)}"
+            for sign, value in limits
+            if value is not None
+        ]
         query = f"SELECT * FROM ({self._sql}) AS new_rows {'WHERE ' if where else ''}{' AND '.join(where)}"  # noqa: S608
         return f"{query} ORDER BY {self._column}"
 
@@ -147,7 +146,3 @@ class Watermark:
         known = read_json(self._path) if self._path.exists() else {}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_file(self._path, json.dumps({**known, self._key: [last, following]}))
-
-
-def _sql_value(value: str | float) -> str:
-    return repr(value) if isinstance(value, int | float) else "'" + value.replace("'", "''") + "'"

@@ -15,8 +15,10 @@ import re
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -27,6 +29,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from clickprism.errors import DataError
+from clickprism.log.schema import literal
 from clickprism.types import Int64
 
 ZSTD: Final = b"\x28\xb5\x2f\xfd"
@@ -40,6 +43,7 @@ KEPT: Final = 4096
 MAGIC: Final = b"PAR1"
 PARQUET_ROWS: Final = 1 << 17
 FAULTS: Final = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
+_NO_TEXTS: Final = pa.array([], pa.string())
 OBJECTS: Final = ("event_attributes", "query_attributes")
 """Columns of CSV whose JSON is read as an object."""
 _WHOLE: Final = "{0} = trunc({0}) and abs({0}) < 9007199254740992"
@@ -92,18 +96,14 @@ class Block(NamedTuple):
 
 def blocks(path: Path, size: int) -> Iterator[Block]:
     """Yield the text of a file in blocks of at most `size` bytes; a fault of the file ends it with the last block."""
-    held, read, problem = bytearray(), 0, None
+    held, problem = bytearray(), None
     try:
         with path.open("rb", buffering=0) as file:
             try:
                 for data in _expanded(file, size):
-                    read = file.tell()
-                    if not held and len(data) == size:
-                        yield Block(data, read)
-                        continue
                     held += data
                     while len(held) >= size:
-                        yield Block(bytes(held[:size]), read)
+                        yield Block(bytes(held[:size]), file.tell())
                         del held[:size]
             except EOFError:
                 problem = "truncated"
@@ -119,34 +119,29 @@ class _ZstdError(Exception):
 
 
 def _expanded(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield the decompressed content of a file; a truncated file raises EOFError."""
     start = file.read(4)
     file.seek(0)
     if start.startswith(b"\x1f\x8b"):
         with gzip.GzipFile(fileobj=file) as unpacked:
-            while data := unpacked.read1(min(size, STEP)):
-                yield data
+            yield from iter(lambda: unpacked.read1(min(size, STEP)), b"")
     elif start == ZSTD or (start[1:] == SKIPPABLE and start[0] >> 4 == 5):
-        yield from _unzstd(file)
+        import zstandard
+
+        given = file.read(ZSTD_STEP)
+        while given:
+            frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
+            while not frame.eof:
+                if not given and not (given := file.read(ZSTD_STEP)):
+                    raise EOFError
+                try:
+                    yield frame.decompress(given)
+                except zstandard.ZstdError:
+                    raise _ZstdError from None
+                given = b""
+            given = frame.unused_data or file.read(ZSTD_STEP)
     else:
-        while data := file.read(size):
-            yield data
-
-
-def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
-    import zstandard
-
-    given = file.read(ZSTD_STEP)
-    while given:
-        frame = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
-        while not frame.eof:
-            if not given and not (given := file.read(ZSTD_STEP)):
-                raise EOFError
-            try:
-                yield frame.decompress(given)
-            except zstandard.ZstdError:
-                raise _ZstdError from None
-            given = b""
-        given = frame.unused_data or file.read(ZSTD_STEP)
+        yield from iter(lambda: file.read(size), b"")
 
 
 def body(line: bytes) -> bytes:
@@ -171,18 +166,19 @@ class Lines:
 def read_lines(parts: Iterator[Block], *, max_line: int) -> Iterator[Lines]:
     """Cut blocks into lines. Lines that are too long, not UTF-8 or contain NUL, and a cut last line, are bad.
 
-    A line that is too long is never held whole. A byte order mark at the start of a line is removed.
+    A line that is too long is never held completely. A byte order mark at the start of a line is removed.
     """
     tail, number, read, skipped = b"", 1, 0, b""
     for block in parts:
         data, bad = tail + block.data, list[Bad]()
+        whole = block.last and not block.problem
         if skipped:
             end = data.find(b"\n") + 1
-            if end or (block.last and not block.problem):
+            if end or whole:
                 bad.append(Bad(number, "too-long", None, skipped))
                 number, skipped = number + 1, b""
             data = data[end:] if end else b""
-        cut = len(data) if block.last and not block.problem else data.rfind(b"\n") + 1
+        cut = len(data) if whole else data.rfind(b"\n") + 1
         data, tail = data[:cut], data[cut:]
         if len(tail) > max_line + 2 + len(BOM):
             skipped, tail = tail.removeprefix(BOM)[: min(KEPT, max_line)], b""
@@ -202,11 +198,8 @@ def _lines(data: bytes, number: int, max_line: int) -> Lines:
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     values = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     if np.diff(offsets).max(initial=0) <= max_line and b"\0" not in data and BOM not in data:
-        broken = _not_utf8(values)
-        bad = [Bad(number + place, "not-utf8", None, body(values[place].as_py())) for place in broken]
-        kept = np.delete(np.arange(len(ends)), broken) if broken else np.arange(len(ends))
-        texts = values.take(pa.array(kept)) if broken else values
-        return Lines(texts.cast(pa.string()), number + kept, bad, len(ends))
+        with suppress(pa.ArrowInvalid):  # not UTF-8
+            return Lines(values.cast(pa.string()), number + np.arange(len(ends)), [], len(ends))
     good, numbers, bad = list[bytes](), list[int](), list[Bad]()
     for place, line in enumerate(values.to_pylist(), start=number):
         text = line.removeprefix(BOM)
@@ -216,18 +209,6 @@ def _lines(data: bytes, number: int, max_line: int) -> Lines:
             good.append(text)
             numbers.append(place)
     return Lines(pa.array(good, pa.string()), np.array(numbers, np.int64), bad, len(ends))
-
-
-def _not_utf8(values: pa.Array, first: int = 0) -> list[int]:
-    """Return the places of the values that are not UTF-8, found by halving."""
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        middle = len(values) // 2
-        if not middle:
-            return [first]
-        return _not_utf8(values.slice(0, middle), first) + _not_utf8(values.slice(middle), first + middle)
-    return []
 
 
 def _line_fault(line: bytes, max_line: int) -> str | None:
@@ -267,11 +248,11 @@ class Dialect:
         """Return the line that names these columns; empty if files have none."""
         if self.names:
             return ""
-        made = io.StringIO()
         if not self.quote:
             return self.delimiter.join(names)
-        csv.writer(made, delimiter=self.delimiter, lineterminator="").writerow(names)
-        return made.getvalue()
+        line = io.StringIO()
+        csv.writer(line, delimiter=self.delimiter, lineterminator="").writerow(names)
+        return line.getvalue()
 
     def fault(self, record: bytes, fields: int) -> str | None:
         """Return the code of what is wrong with a record, or None."""
@@ -289,20 +270,17 @@ class Dialect:
 
 
 @lru_cache(maxsize=16)
-def _patterns(delimiter: bytes, fields: int) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
+def _patterns(delimiter: bytes, fields: int) -> list[re.Pattern[bytes]]:
     """Match a record of so many fields, of any number, and one with a carriage return outside of quotes.
 
     A quote opens a field at its start and closes it at its end; a doubled one is part of the field.
     """
-    sign = re.escape(delimiter)
-    field = rb'(?:"(?:[^"]++|"")*+"|[^"\r%b]*+)' % sign
-    loose = rb'(?:"(?:[^"]++|"")*+"|[^"%b]*+)' % sign
-    exact = re.compile(rb"%b(?:%b%b){%d}" % (field, sign, field, fields - 1))
-    return (
-        exact,
-        re.compile(rb"%b(?:%b%b)*+" % (field, sign, field)),
-        re.compile(rb"%b(?:%b%b)*+" % (loose, sign, loose)),
-    )
+    sign, times = re.escape(delimiter), b"{%d}" % (fields - 1)
+    field, loose = (rb'(?:"(?:[^"]++|"")*+"|[^"%b%b]*+)' % (other, sign) for other in (rb"\r", b""))
+    return [
+        re.compile(rb"%b(?:%b%b)%b" % (each, sign, each, count))
+        for each, count in ((field, times), (field, b"*+"), (loose, b"*+"))
+    ]
 
 
 @dataclass(eq=False)
@@ -311,11 +289,7 @@ class Records:
 
     A stray quote must not swallow the good rows behind it. So a line with an odd number of quotes opens a record that
     goes on only to the next such line, and only if all of it is a valid record; else the line alone is broken.
-
-    Args:
-        dialect: How fields are written.
-        max_line: Maximum number of bytes of a record.
-        file: Name for errors.
+    `max_line` is the maximum number of bytes of a record.
     """
 
     dialect: Dialect
@@ -397,22 +371,14 @@ def csv_rows(
     max_line: int,
 ) -> Iterator[Rows]:
     """Yield the records of a CSV file; columns in `objects` may hold JSON objects, features that are numbers are."""
-    reader = Records(dialect, max_line, path)
-    none = Lines(pa.array([], pa.string()), np.empty(0, np.int64), [], 0)
-    for part, last in _and_last(read_lines(blocks(path, size), max_line=max_line), none):
-        numbers, records, bad = reader.take(part, last=last)
-        columns = [
-            (name, _csv_value(f"c{place}", name, (*OBJECTS, *objects))) for place, name in enumerate(reader.names)
-        ]
-        texts = _as_json(_table(records, dialect, len(reader.names)), columns, connection)
-        header = dialect.header(reader.names)
-        yield Rows(texts, np.array(numbers, np.int64), bad, part.read, records, header)
-
-
-def _and_last(parts: Iterator[Lines], end: Lines) -> Iterator[tuple[Lines, bool]]:
-    for part in parts:
-        yield part, False
-    yield end, True
+    reader, last = Records(dialect, max_line, path), Lines(pa.array([], pa.string()), np.empty(0, np.int64), [], 0)
+    for part in chain(read_lines(blocks(path, size), max_line=max_line), [last]):
+        numbers, records, bad = reader.take(part, last=part is last)
+        texts = _NO_TEXTS
+        if records:
+            columns = [(name, _csv_value(f"c{at}", name, (*OBJECTS, *objects))) for at, name in enumerate(reader.names)]
+            texts = _as_json(_table(records, dialect, len(reader.names)), columns, connection)
+        yield Rows(texts, np.array(numbers, np.int64), bad, part.read, records, dialect.header(reader.names))
 
 
 def _csv_value(column: str, name: str, objects: Sequence[str]) -> str:
@@ -428,8 +394,6 @@ def _csv_value(column: str, name: str, objects: Sequence[str]) -> str:
 def _table(records: Sequence[bytes], dialect: Dialect, fields: int) -> pa.Table:
     """Return the fields of valid records as texts, in columns c0, c1, ..."""
     names = [f"c{column}" for column in range(fields)]
-    if not records:
-        return pa.table({name: pa.array([], pa.string()) for name in names})
     data = b"\n".join(records) + b"\n"
     return pacsv.read_csv(
         pa.py_buffer(data),
@@ -448,22 +412,11 @@ def _table(records: Sequence[bytes], dialect: Dialect, fields: int) -> pa.Table:
 
 def _as_json(table: pa.Table, columns: Sequence[tuple[str, str]], connection: duckdb.DuckDBPyConnection) -> pa.Array:
     """Return rows as JSON texts: `columns` are names and the SQL of their values."""
-    if not len(table):
-        return pa.array([], pa.string())
     pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in columns)
     with connection.cursor() as cursor:
         cursor.register("rows_of_file", table)
         query = " ".join(["from rows_of_file select", f"cast(json_object({pairs}) as varchar) as text"])
         return cursor.sql(query).to_arrow_table()["text"].combine_chunks().cast(pa.string())
-
-
-def literal(text: str) -> str:
-    """Return a text as a literal of SQL.
-
-    >>> literal("it's")
-    "'it''s'"
-    """
-    return "'" + text.replace("'", "''") + "'"
 
 
 def parquet_rows(path: Path, connection: duckdb.DuckDBPyConnection, *, size: int) -> Iterator[Rows]:
@@ -482,26 +435,24 @@ def parquet_rows(path: Path, connection: duckdb.DuckDBPyConnection, *, size: int
             twice = next(name for name in names if names.count(name) > 1)
             raise DataError(f"there is more than one column {twice!r}", file=path, remedy="Write each column once")
         for group in range(file.num_row_groups):
-            facts = file.metadata.row_group(group)
-            share = max(1, size * max(1, facts.num_rows) // max(1, facts.total_byte_size))
-            seen = 0
+            about, seen = file.metadata.row_group(group), 0
+            share = max(1, size * max(1, about.num_rows) // max(1, about.total_byte_size))
             try:
                 for batch in file.iter_batches(batch_size=min(share, PARQUET_ROWS), row_groups=[group]):
-                    start_row = first + seen
+                    texts, numbers, bad = _converted(batch, first + seen, connection)
                     seen += batch.num_rows
                     read = total * (first - 1 + seen) // max(1, file.metadata.num_rows)
-                    texts, numbers, bad = _converted(batch, start_row, connection)
                     yield Rows(texts, np.array(numbers, np.int64), bad, read - done)
                     done = read
             except FAULTS:
-                words = f"row group {group + 1} of {file.num_row_groups}, {facts.num_rows - seen} rows"
+                words = f"row group {group + 1} of {file.num_row_groups}, {about.num_rows - seen} rows"
                 yield _no_rows([Bad(first + seen, "unreadable", None, words.encode())], 0)
-            first += facts.num_rows
+            first += about.num_rows
     yield _no_rows([], total - done)
 
 
 def _no_rows(bad: list[Bad], read: int) -> Rows:
-    return Rows(pa.array([], pa.string()), np.empty(0, np.int64), bad, read)
+    return Rows(_NO_TEXTS, np.empty(0, np.int64), bad, read)
 
 
 def parquet_columns(path: Path) -> pa.Schema:
@@ -529,7 +480,7 @@ def _converted(
         return _as_json(table, values, connection), [*range(start, start + len(batch))], []
     except (pa.ArrowException, duckdb.Error, ValueError):
         if len(batch) == 1:
-            return pa.array([], pa.string()), [], [_broken_row(batch, start)]
+            return _NO_TEXTS, [], [_broken_row(batch, start)]
     middle = len(batch) // 2
     one, other = (
         _converted(batch.take(pa.array(range(first, last))), start + first, connection)

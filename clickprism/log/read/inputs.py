@@ -1,13 +1,16 @@
-"""Input files: which they are, and by their names what is in them."""
+"""Input files: which they are, where they are, and what is in them."""
 
 from __future__ import annotations
 
 import glob
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from clickprism.errors import DataError
@@ -16,25 +19,18 @@ from clickprism.log.read.sources import ALIASES, HIT, UBI
 from clickprism.log.settings import FIELDS, SourceSettings
 
 COMPRESSED: Final = (".gz", ".gzip", ".zst", ".zstd")
-OURS: Final = ("log.toml", ".alive")
-"""Marks of folders that are no input: a click log, and the staging of a run."""
-FORMATS: Final = {
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".tab": "csv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
+MARKS: Final = ("log.toml", ".alive")
+"""Files that mark folders that are no input: a click log, and the temporary folder of a run."""
+_ENDINGS: Final = {"json": ".jsonl .ndjson .json", "csv": ".csv .tsv .tab", "parquet": ".parquet .pq"}
+FORMATS: Final = {ending: form for form, endings in _ENDINGS.items() for ending in endings.split()}
+REMOTE: Final = ("s3://", "gs://", "file://")
 
 
 def find_inputs(paths: Sequence[Path | str]) -> list[Path]:
-    """The files that paths name, each once: a file, the known files under a folder (sorted), or a pattern's.
+    """Return the files of some paths, each once: a file, the known files in a folder (sorted), or those of a pattern.
 
-    Hidden files, partial ones (.tmp, .part), markers such as _SUCCESS, and whatever is in a click log of ours (a folder
-    with a log.toml), are left out of folders and patterns.
+    Hidden and partial files (.tmp, .part), markers such as _SUCCESS, and the content of click logs (folders with a
+    log.toml) are excluded from folders and patterns.
 
     >>> find_inputs(["no/such/*.jsonl"])
     Traceback (most recent call last):
@@ -50,7 +46,7 @@ def find_inputs(paths: Sequence[Path | str]) -> list[Path]:
 
 
 def extension(path: Path) -> str:
-    """The ending that names the format, without that of the compression.
+    """Return the ending that names the format, without that of the compression.
 
     >>> extension(Path("log.2024.CSV.gz")), extension(Path("log"))
     ('.csv', '')
@@ -59,33 +55,75 @@ def extension(path: Path) -> str:
     return (name.with_suffix("") if name.suffix in COMPRESSED else name).suffix
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        files = sorted(each for each in path.rglob("*") if extension(each) in FORMATS and _whole(each, path))
-        if not files:
-            known = ", ".join(FORMATS)
-            raise DataError("the folder has no log file", file=path, remedy=f"Log files end in {known}, .gz, .zst")
-        yield from files
+        files = sorted(each for each in path.rglob("*") if extension(each) in FORMATS and _is_input(each, path))
+        problem, remedy = "the folder has no log file", f"Log files end in {', '.join(FORMATS)}, .gz, .zst"
     elif path.exists():
-        yield path
+        return [path]
     elif glob.has_magic(str(path)):
-        names = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
         root = next(folder for folder in path.parents if not glob.has_magic(str(folder)))
-        files = [name for name in names if _whole(name, root)]
-        if not files:
-            raise DataError("no file matches", file=path, remedy="Check the pattern, and quote it for the shell")
-        yield from files
+        files = [name for name in map(Path, sorted(glob.glob(str(path), recursive=True))) if _is_input(name, root)]
+        problem, remedy = "no file matches", "Check the pattern, and quote it for the shell"
     else:
         raise DataError("there is no such file or folder", file=path, remedy="Check the path")
+    if not files:
+        raise DataError(problem, file=path, remedy=remedy)
+    return files
 
 
-def _whole(path: Path, folder: Path) -> bool:
+def _is_input(path: Path, folder: Path) -> bool:
     inner = path.relative_to(folder)
-    if any(part.startswith((".", "_")) and part not in (".", "..") for part in inner.parts):
+    hidden = any(part.startswith((".", "_")) and part not in (".", "..") for part in inner.parts)
+    partial = path.suffix.lower() in (".tmp", ".part", ".partial", ".crdownload")
+    if hidden or partial or not path.is_file():
         return False
-    if path.suffix.lower() in (".tmp", ".part", ".partial", ".crdownload") or not path.is_file():
-        return False
-    return not any((folder / above / mark).is_file() for above in inner.parents for mark in OURS)
+    return not any((folder / above / mark).is_file() for above in inner.parents for mark in MARKS)
+
+
+@contextmanager
+def local_copies(
+    paths: Sequence[Path | str], *, note: Callable[[str], None] | None = None
+) -> Iterator[Sequence[Path | str]]:
+    """Yield the paths, with temporary copies for those at URLs such as s3://bucket/events/*.jsonl.gz.
+
+    Credentials come from the environment. `note` is told the name of each file.
+    """
+    with TemporaryDirectory(prefix="clickprism-") as scratch:
+        yield [
+            _download(path, Path(scratch, str(number)), note or (lambda _: None))
+            if isinstance(path, str) and path.startswith(REMOTE)
+            else path
+            for number, path in enumerate(paths)
+        ]
+
+
+def _download(url: str, into: Path, note: Callable[[str], None]) -> Path:
+    """Copy the files of a URL, which may be a file, a folder or a pattern, to a folder; return it, or the one file."""
+    import pyarrow as pa
+    from pyarrow import fs
+
+    remedy = "Check the URL, its region and the credentials in the environment"
+    try:
+        system, root = fs.FileSystem.from_uri(url)
+        pattern = root if glob.has_magic(root) else None
+        start = root if pattern is None else root[: next(i for i, sign in enumerate(root) if sign in "*?[")]
+        folder = start if pattern is None else start.rpartition("/")[0]
+        about = system.get_file_info(folder)
+        listed = [about] if about.is_file else system.get_file_info(fs.FileSelector(folder, recursive=True))
+        files = [each for each in listed if each.is_file and (pattern is None or fnmatchcase(each.path, pattern))]
+        if not files:
+            raise DataError("there is no such file", file=url, remedy=remedy)
+        for each in files:
+            target = into / (each.base_name if about.is_file else each.path.removeprefix(folder).lstrip("/"))
+            note(f"Fetching {target.name}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with system.open_input_stream(each.path, compression=None) as source, target.open("wb") as copy:
+                while block := source.read(1 << 22):
+                    copy.write(block)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"cannot be read ({str(error).splitlines()[0][:200]})", file=url, remedy=remedy) from None
+    return target if about.is_file else into
 
 
 PEEK: Final = 1 << 18
@@ -97,11 +135,7 @@ KNOWN: Final = {*FIELDS, *YANDEX}.union(
     *((ways,) if isinstance(ways, str) else ways for ways in (*UBI.values(), *ALIASES.values()))
 )
 """Names of columns of the schemas that we know."""
-KINDS: Final = {
-    str: "text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
+KINDS: Final = {str: "text", bool: "true or false", int: "a number", float: "a number"} | {
     dict: "an object",
     list: "a list",
 }
@@ -110,49 +144,48 @@ METARANK: Final = ("item", "user", "ranking", "interaction")
 
 @dataclass(frozen=True)
 class Detected:
-    """What a file holds, and why that is thought; `columns` are the names and types of those in its first rows."""
+    """What a file holds; `columns` are the names and types of the columns in its first rows."""
 
     format: str
     schema: str
-    why: str
     dialect: Dialect = COMMAS
     columns: Mapping[str, str] = field(default_factory=dict)
 
 
 def detect(path: Path, source: SourceSettings) -> Detected:
-    """Detect format and schema of a file; what the settings say is taken as it is.
+    """Detect format and schema of a file, as far as the settings do not say them.
 
-    An error if its rows can be read but have none of the fields that a known schema has.
+    It is an error if its rows can be read but have none of the fields of a known schema.
     """
     try:
         with path.open("rb") as file:
             magic = file.read(4)
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path, remedy="Check the file") from None
-    if source.format == "parquet" or (source.format == "auto" and (magic == MAGIC or _named(path) == "parquet")):
+    named = FORMATS.get(extension(path), "") if source.format == "auto" else source.format
+    if named == "parquet" or (source.format == "auto" and magic == MAGIC):
         schema = parquet_columns(path)
         kinds = {each.name: str(each.type) for each in schema}
-        return replace(_settled(path, source, "parquet", [schema.names], COMMAS), columns=kinds)
+        return replace(_with_schema(path, source, "parquet", [schema.names]), columns=kinds)
     start = next(iter(blocks(path, PEEK))).data.removeprefix(BOM)
     lines = [line.decode("utf-8", "replace") for line in start.splitlines()[:LOOKED_AT] if line.strip()]
-    known = source.format if source.format != "auto" else _named(path)
-    if known == "json" or (not known and (not lines or lines[0].lstrip().startswith(("{", "[")))):
+    if named == "json" or (not named and (not lines or lines[0].lstrip().startswith(("{", "[")))):
         rows = [row for line in lines if (row := _object(line)) is not None]
-        return replace(_settled(path, source, "json", [*map(_keys, rows)], COMMAS), columns=_kinds(rows))
+        return replace(_with_schema(path, source, "json", [*map(_keys, rows)]), columns=_kinds(rows))
     yandex = source.schema == "yandex"
     dialect = Dialect(source.delimiter, bool(source.quote) and not yandex, source.mapping.header)
     if not source.delimiter:
         tab = yandex or extension(path) in (".tsv", ".tab")
         dialect = replace(dialect, delimiter="\t" if tab else _delimiter(path, source, lines, dialect))
     names = dialect.names or (dialect.fields(lines[0]) if lines else ())
-    kinds = {name.strip(): "text" for name in names}
-    return replace(_settled(path, source, "csv", [names], dialect), columns=kinds)
+    found = replace(_with_schema(path, source, "csv", [names]), columns={name.strip(): "text" for name in names})
+    return replace(found, dialect=replace(dialect, quote=dialect.quote and found.schema != "yandex"))
 
 
 def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect: Dialect) -> str:
-    """What parts fields: of several that could, the one that gives the most names we know in the first line.
+    """Return the delimiter that gives the most known names in the first line.
 
-    Of a file without a header, the one that gives the right number of fields in the most lines.
+    In a file without a header, it is the one that gives the right number of fields in the most lines.
     """
     known = KNOWN.union(source.mapping.columns.values())
     scores = {}
@@ -164,45 +197,37 @@ def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect
             scores[sign] = len(known.intersection(map(str.strip, parts[0])))
     best = [sign for sign, score in scores.items() if score == max(scores.values())]
     if len(best) > 1 and (max(scores.values()) or not dialect.names):
-        shown = " or ".join(repr(sign) for sign in best)
         remedy = f"Choose one: --source.delimiter '{json.dumps(best[0])}'"
-        raise DataError(f"the columns may be parted by {shown}", file=path, line=1, remedy=remedy)
+        problem = f"the columns may be separated by {' or '.join(map(repr, best))}"
+        raise DataError(problem, file=path, line=1, remedy=remedy)
     return best[0] if best else ","
 
 
-def _settled(
-    path: Path, source: SourceSettings, form: str, rows: Sequence[Iterable[str]], dialect: Dialect
-) -> Detected:
-    """What the settings say; else the schema of most rows, each of which is given by the names of its fields."""
+def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[Iterable[str]]) -> Detected:
+    """Return the schema of the settings, or that of most rows, of which the names of the fields are given."""
     if source.schema != "auto":
-        return Detected(form, source.schema, "the settings say so", dialect)
+        return Detected(form, source.schema)
     if source.mapping:
-        return Detected(form, "mapping", "a mapping is given", dialect)
+        return Detected(form, "mapping")
     named = [{name.strip() for name in names} for names in rows]
-    votes = Counter(told for has in named if (told := _schema_of(has)) is not None)
+    votes = Counter(found for has in named if (found := _schema_of(has)) is not None)
     if votes:
-        (schema, marks), _ = votes.most_common(1)[0]
-        quote = Dialect(dialect.delimiter, quote=False) if schema == "yandex" else dialect
-        return Detected(form, schema, f"there is {marks}", quote)
+        return Detected(form, votes.most_common(1)[0][0])
     names = sorted({name for has in named for name in has if "=" not in name})
     if names:
-        shown = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
-        remedy = f"It has {shown}. Give --schema, or a file for --mapping that names your columns (docs/datamodel.md)"
+        listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
+        remedy = f"It has {listed}. Give --schema, or a file for --mapping that names your columns (docs/datamodel.md)"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
-    return Detected(form, "clickprism", "no row could be read to tell", dialect)
+    return Detected(form, "clickprism")
 
 
-def _schema_of(has: set[str]) -> tuple[str, str] | None:
-    """The schema of a row with these fields, and the fields that mark it; None if it is not known."""
-    marks: dict[str, Sequence[str]] = {
-        "ubi": [name for name in ("action_name", "query_response_hit_ids") if name in has],
-        "metarank": [name for name in has if name.startswith("event=")],
-        "clickprism": [name for name in ("search_id",) if name in has],
-        "yandex": YANDEX if has.issuperset(YANDEX) else (),
-    }
-    if not marks["ubi"] and {"user_query", "client_id"} <= has:
-        marks["ubi"] = ["user_query", "client_id"]
-    return next(((schema, ", ".join(sorted(found))) for schema, found in marks.items() if found), None)
+def _schema_of(has: set[str]) -> str | None:
+    """Return the schema of a row with these fields; None if it is not known."""
+    if has & {"action_name", "query_response_hit_ids"} or has >= {"user_query", "client_id"}:
+        return "ubi"
+    if any(name.startswith("event=") for name in has):
+        return "metarank"
+    return "clickprism" if "search_id" in has else "yandex" if has.issuperset(YANDEX) else None
 
 
 def _object(line: str) -> dict[str, Any] | None:
@@ -216,20 +241,14 @@ def _object(line: str) -> dict[str, Any] | None:
 def _keys(row: dict[str, Any]) -> list[str]:
     if isinstance(row.get(HIT), dict):
         return [*row[HIT]]
-    metarank = row.get("event") in METARANK if isinstance(row.get("event"), str) else False
-    return [*row, *([f"event={row['event']}"] if metarank else [])]
+    return [*row, *([f"event={row['event']}"] if str(row.get("event")) in METARANK else [])]
 
 
 def _kinds(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The usual type of each field that a tenth of these rows has, as JSON has it."""
+    """Return the usual JSON type of each field that a tenth of these rows has."""
     found: dict[str, Counter[str]] = {}
     for row in rows:
         for name, value in row.items():
             if value is not None:
                 found.setdefault(name, Counter())[KINDS[type(value)]] += 1
-    common = {name: kinds for name, kinds in found.items() if 10 * kinds.total() > len(rows)}
-    return {name: kinds.most_common(1)[0][0] for name, kinds in common.items()}
-
-
-def _named(path: Path) -> str:
-    return FORMATS.get(extension(path), "")
+    return {name: kinds.most_common(1)[0][0] for name, kinds in found.items() if 10 * kinds.total() > len(rows)}

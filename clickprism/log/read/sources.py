@@ -1,4 +1,4 @@
-"""The sources: where each of our fields is in their rows. A `Plan` says it as SQL over JSON texts."""
+"""Sources: where each of our fields is in their rows. A `Plan` describes it as SQL over JSON texts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from clickprism._util.files import sha256
-from clickprism.log.read.formats import literal
+from clickprism.log.schema import literal
 from clickprism.log.settings import FIELDS, SourceSettings
 
 TEXTS: Final = ("event_id", "search_id", "query_id", "query", "document_id", "action", "user_id", "agent", "ranker")
 LISTS: Final = ("documents", "clicked")
 IGNORED: Final = "ignored"
-"""The kind of a row that a click log has no use for."""
+"""The kind of a row that a click log does not use."""
 NOTHING: Final = "cast(null as varchar)"
 HIT: Final = "_source"
 Ways: TypeAlias = str | tuple[str, ...]
@@ -51,10 +51,7 @@ NEEDED: Final = {
 
 @dataclass(frozen=True)
 class Field:
-    """One of our fields in a source: its name there, its SQL as text, and whether an object is in its place.
-
-    Of a list, `listed` is the SQL of the list.
-    """
+    """One of our fields in a source: its name there, its SQL as text and as list, and whether it is an object."""
 
     path: str
     sql: str
@@ -64,9 +61,9 @@ class Field:
 
 @dataclass(eq=False)
 class Reading:
-    """What a source may ask: the settings, the file, and the JSON texts of the rows.
+    """Settings, file, and JSON texts of some rows.
 
-    All values are taken out of a row at once: `j` is the list of the values at the pointers that were asked for.
+    All values are extracted from a row at once: `j` is the list of the values at the pointers that were asked for.
     """
 
     settings: SourceSettings
@@ -109,7 +106,7 @@ class Reading:
         return f"case when fault is null then nullif('{{' || array_to_string({pairs}, ',') || '}}', '{{}}') end"
 
     def table(self) -> str:
-        """Return the SQL of the table that all of these are columns of."""
+        """Return the SQL of the table that has all of these as columns."""
         paths = ", ".join(map(literal, self._pointers))
         fault = (
             "case when j is not null and starts_with(ltrim(text, ' \t'), '{') then null"
@@ -121,11 +118,7 @@ class Reading:
 
 
 def select(columns: Sequence[str], source: str) -> str:
-    """Return a query.
-
-    >>> select(["a", "b c"], "d")
-    'select a, b c from d'
-    """
+    """Return a query."""
     return " ".join(["select", ", ".join(columns), "from", source])
 
 
@@ -138,12 +131,12 @@ class Plan:
     """How rows of a source become ours.
 
     Attributes:
-        reading: what it was made for.
-        fields: those that the source has, by our names; their SQL is over the table of `reading`.
-        kind: the SQL of the kind of a row, over the texts of the fields (`t_<name>`); null if it is unknown.
+        reading: the rows it was made for.
+        fields: fields of the source, by our names; their SQL is over the table of `reading`.
+        kind: SQL of the kind of a row, over the texts of the fields (`t_<name>`); null if it is unknown.
         required: by kind, the fields that a row must have.
-        shift: what is added to positions, so that they start from 1.
-        based: whether it is known how positions are counted.
+        shift: number added to positions, so that they start from 1.
+        based: whether the number of the first position is known.
     """
 
     reading: Reading
@@ -170,14 +163,14 @@ def constant(value: str | float | bool, name: str) -> Field:
 def own(reading: Reading) -> Plan:
     """Read our own rows: the names of `schema.ROW`.
 
-    A row with an action is an interaction, one with a list of documents a ranking, any other an impression, unless its
-    `kind` says so.
+    A row with an action is an interaction, one with a list of documents a ranking, any other an impression, unless it
+    has a `kind`.
     """
     return _own({name: reading.find(name, ALIASES.get(name, name)) for name in FIELDS}, reading)
 
 
 def mapped(reading: Reading) -> Plan:
-    """Read rows of a foreign log, as a mapping says."""
+    """Read rows of a foreign log by a mapping."""
     settings, mapping = reading.settings, reading.settings.mapping
     fields = {
         name: reading.find(name, mapping.columns.get(name, ALIASES.get(name, name)))
@@ -197,10 +190,10 @@ def _own(fields: dict[str, Field], reading: Reading) -> Plan:
     if (features := reading.features()) is not None:
         fields["features"] = Field("features", f"coalesce(nullif({fields['features'].sql}, ''), {features})")
     plan = Plan(reading, fields, required=NEEDED)
-    told = f"case when {plan.text('action')} is not null then 'interaction'"
-    told += f" when {plan.text('documents')} is not null then 'ranking' else 'impression' end"
+    guess = f"case when {plan.text('action')} is not null then 'interaction'"
+    guess += f" when {plan.text('documents')} is not null then 'ranking' else 'impression' end"
     known = f"{plan.text('kind')} in ('impression', 'ranking', 'interaction')"
-    kind = f"case when {plan.text('kind')} is null then {told} when {known} then {plan.text('kind')} end"
+    kind = f"case when {plan.text('kind')} is null then {guess} when {known} then {plan.text('kind')} end"
     return replace(plan, kind=kind)
 
 
@@ -208,8 +201,8 @@ def ubi(reading: Reading) -> Plan:
     """Read OpenSearch User Behavior Insights: `ubi_queries` and `ubi_events`, which have an `action_name`.
 
     Its query id is our search id. There is no event id. Events without an object, such as a page load, or without a
-    search are ignored unless they are clicks, as are the lines that tell OpenSearch's bulk loader where to put the next
-    row. `view` is another word for `impression`. Of a search hit the row is its `_source`, and the event id its `_id`.
+    search are ignored unless they are clicks, as are the action lines of OpenSearch's bulk loader. `view` is another
+    word for `impression`. The row of a search hit is its `_source`, and the event id its `_id`.
     """
     paths = {name: (ways,) if isinstance(ways, str) else ways for name, ways in UBI.items()}
     hits = reading.has(HIT)
@@ -242,10 +235,7 @@ def ubi(reading: Reading) -> Plan:
 
 
 def metarank(reading: Reading) -> Plan:
-    """Read Metarank events: rankings and interactions; those of items and users are ignored.
-
-    So are interactions outside of any ranking, unless they are clicks.
-    """
+    """Read Metarank events: rankings, and interactions with one of them or clicks; others are ignored."""
     paths: dict[str, Ways] = {"event_id": "id", "time": "timestamp", "document_id": "item", "action": "type"}
     fields = {name: reading.find(name, ways) for name, ways in paths.items()}
     fields["user_id"] = reading.find("user_id", ("user", "session"))

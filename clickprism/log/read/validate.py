@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clickprism.errors import DataError
-from clickprism.log.read.formats import Bad, Rows, literal
+from clickprism.log.read.formats import Bad, Rows
 from clickprism.log.read.sources import IGNORED, LISTS, SOURCES, TEXTS, Plan, Reading, select
-from clickprism.log.schema import BAD, ROW
+from clickprism.log.schema import BAD, ROW, literal
 from clickprism.log.settings import SourceSettings
 
 REASONS: Final = {
@@ -41,7 +41,7 @@ REASONS: Final = {
     "negative": "a duration is negative",
     "duration-range": "a duration is longer than max_duration_hours",
 }
-"""Every reason for which a row is quarantined: a stable code, and the words that follow it."""
+"""Reasons for which a row is quarantined: a stable code, and its explanation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,34 +51,18 @@ class Chunk:
     Attributes:
         good: rows as `schema.ROW` has them.
         bad: broken rows as `schema.BAD` has them.
-        ignored: rows of events that a click log has no use for, such as Metarank's item and user events.
-        bytes_read: of the file as it is on disk, for this chunk; over all chunks they add up to the file.
-        header: the first line of a CSV file, empty if it has none; None of other files.
+        ignored: rows of events that a click log does not use, such as Metarank's item and user events.
+        header: the first line of a CSV file, empty if it has none; None for other files.
     """
 
     good: pa.Table
     bad: pa.Table
     ignored: int = 0
-    bytes_read: int = 0
     header: str | None = None
-
-    @property
-    def rows(self) -> int:
-        """Input rows: good, bad and ignored."""
-        return len(self.good) + len(self.bad) + self.ignored
-
-
-def reason(code: str) -> str:
-    """The code and its words, as `BAD` keeps them.
-
-    >>> reason("not-json")
-    'not-json: the line is not JSON'
-    """
-    return f"{code}: {REASONS[code]}"
 
 
 def shown(text: str, most: int = 60) -> str:
-    r"""The start of a text as a terminal may have it: in one line, no control characters in it.
+    r"""Return the start of a text for a terminal: in one line, without control characters.
 
     >>> print(shown("a\x1b[31m\tb"), shown("long", most=2))
     a\x1b[31m\tb lo...
@@ -88,20 +72,17 @@ def shown(text: str, most: int = 60) -> str:
 
 
 def bad_table(rows: Sequence[Bad]) -> pa.Table:
-    """Broken rows in the order of their lines."""
+    """Return broken rows in the order of their lines."""
     rows = sorted(rows, key=lambda row: row.line)
-    values = [(row.line, reason(row.code), row.field, row.value, row.raw) for row in rows]
+    values = [(row.line, f"{row.code}: {REASONS[row.code]}", row.field, row.value, row.raw) for row in rows]
     columns = zip(*values, strict=True) if rows else [()] * len(BAD)
     return pa.Table.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, BAD, strict=True)], schema=BAD
     )
 
 
-Case: TypeAlias = tuple[str, str, str]
-"""When it is so (SQL), the row is bad for this reason (a code), in this field (ours)."""
-
 PARTED: Final = "\x1f"
-SHOWN: Final = 80  # letters of a value that is wrong
+SHOWN: Final = 80  # number of letters of a wrong value that are kept
 FLAGS: Final = ("click", "page_skipped", "randomised")
 DURATIONS: Final = ("display_ms", "dwell_ms")
 HUGE: Final = 2**63
@@ -111,65 +92,60 @@ UNITS: Final = {
     "us": (10**17, "{}"),
     "ns": (10**20, "cast(trunc({}) as hugeint) // 1000"),
 }
-"""Of each unit: numbers from here on are of the next one, and what makes it microseconds, exactly."""
+"""By unit: the least number that is of the next one, and the exact conversion to microseconds."""
+SQL_TYPES: Final = {
+    pa.string(): "varchar",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.bool_(): "boolean",
+    pa.timestamp("us"): "timestamp",
+    pa.list_(pa.string()): "varchar[]",
+}
+_WORDS: Final = "when 'true' then true when 'false' then false when '1' then true when '0' then false"
+_FLAG: Final = f"case {{0}} {_WORDS} else case lower({{0}}) {_WORDS} when '1.0' then true when '0.0' then false end end"
+_POSITION: Final = (
+    "case when try_cast({0} as double) = try_cast({0} as bigint) then try_cast({0} as bigint) end"  # 3.0 is 3
+)
+VALUES: Final = (
+    dict.fromkeys(FLAGS, _FLAG) | dict.fromkeys(DURATIONS, "try_cast({0} as bigint)") | {"position": _POSITION}
+)
+"""SQL of the values that are not texts, over their text; null where it cannot be converted."""
 
 
 def statement(plan: Plan, *, nul: bool) -> str:
-    """The query over `input`: the columns of `schema.ROW`, and `problem`, null for a good row.
+    """Return the query over `input` for the columns of `schema.ROW`, and `problem`, null for a good row.
 
-    A problem is a code, a field and the start of its value, with `PARTED` between them; of a line that is none, a code.
+    A problem is a code, a field and the start of its value, separated by `PARTED`; of a broken line, a code.
 
-    Three queries in one: the innermost takes the fields out as texts (`t_<field>`, of lists also `l_<field>`), the
-    middle one reads them as values (`v_<field>`), the outer one judges.
+    Three queries in one: the innermost extracts the fields as texts (`t_<field>`, of lists also `l_<field>`), the
+    middle one reads them as values (`v_<field>`), the outer one checks them.
     """
     texts, values = ["line", "fault"], []
     for name, field in plan.fields.items():
         texts.append(f"nullif({field.sql}, '') t_{name}")
         texts += [f"{field.nested} n_{name}"] if field.nested != "false" else []
         texts += [f"{field.listed} l_{name}"] if field.listed else []
-        if (value := _value(plan, name)) is not None:
-            values.append(f"{value} v_{name}")
+        if name in VALUES:
+            values.append(f"{VALUES[name].format(f't_{name}')} v_{name}")
+    if "time" in plan.fields:
+        values.append(f"{_time(plan.reading.settings.unit)} v_time")
     query_id, query = plan.text("query_id"), plan.text("query")
     values.append(f"case when {query_id} is null then md5({query}) else {query_id} end query_key")
     inner = select(["*", *values, f"{plan.kind} kind"], f"({select(texts, plan.reading.table())})")
-    cases = " ".join(
-        f"when {when} then {literal(f'{code}{PARTED}{plan.name(name)}{PARTED}')}{_shown(plan, code, name)}"
-        for when, code, name in _cases(plan, nul)
-    )
-    problem = f"case when fault is not null then fault {cases} end problem"
+    cases = []
+    for when, code, name in _cases(plan, nul):
+        value = f"coalesce(cast(l_{name} as varchar), t_{name})" if name in LISTS else f"t_{name}"
+        if name in LISTS and code == "position-range":
+            value = f"len(l_{name}) || ' documents'"
+        shows = name in plan.fields and code not in (IGNORED, "missing")
+        start = f" || coalesce(left({value}, {SHOWN}), '')" if shows else ""
+        cases.append(f"when {when} then {literal(f'{code}{PARTED}{plan.name(name)}{PARTED}')}{start}")
+    problem = f"case when fault is not null then fault {' '.join(cases)} end problem"
     return select([*(f"{_output(plan, field)} {field.name}" for field in ROW), problem], f"({inner})")
 
 
-def _shown(plan: Plan, code: str, name: str) -> str:
-    """The SQL that goes on with the start of the value of a field that is wrong."""
-    if name not in plan.fields or code in (IGNORED, "missing"):
-        return ""
-    value = f"coalesce(cast(l_{name} as varchar), t_{name})" if name in LISTS else f"t_{name}"
-    if name in LISTS and code == "position-range":
-        value = f"len(l_{name}) || ' documents'"
-    return f" || coalesce(left({value}, {SHOWN}), '')"
-
-
-def _value(plan: Plan, name: str) -> str | None:
-    """The SQL of a value that is not a text; null where the text cannot be read as one."""
-    text = f"t_{name}"
-    if name in DURATIONS:
-        return f"try_cast({text} as bigint)"
-    if name == "position":
-        whole = f"try_cast({text} as double) = try_cast({text} as bigint)"
-        return f"case when {whole} then try_cast({text} as bigint) end"
-    if name in FLAGS:
-        return (
-            f"case {text} {_WORDS} else case lower({text}) {_WORDS} when '1.0' then true when '0.0' then false end end"
-        )
-    return _time(plan.reading.settings.unit) if name == "time" else None
-
-
-_WORDS: Final = "when 'true' then true when 'false' then false when '1' then true when '0' then false"
-
-
 def _time(unit: str) -> str:
-    """The SQL of a time: ISO 8601 if its fifth character is a dash, else a number of units since 1970."""
+    """Return the SQL of a time: ISO 8601 if its fifth character is a dash, else a number of units since 1970."""
     iso = "substr(t_time, 5, 1) = '-'"
     other = "replace(upper(t_time), ',', '.')"
     moment = f"coalesce(try_cast(t_time as timestamptz), try_cast({other} as timestamptz))"
@@ -200,30 +176,21 @@ def _output(plan: Plan, field: pa.Field) -> str:
     if name == "query_id":
         return "query_key"
     if name not in plan.fields:
-        return f"cast(null as {_sql_type(field.type)})"
+        return f"cast(null as {SQL_TYPES[field.type]})"
     if name in LISTS:
-        return (
-            f"case when kind = 'ranking' then {f'coalesce(l_{name}, [])' if name == 'documents' else f'l_{name}'} end"
-        )
+        value = f"coalesce(l_{name}, [])" if name == "documents" else f"l_{name}"
+        return f"case when kind = 'ranking' then {value} end"
     if name == "position":
-        least, most = _position_range(plan)
-        return f"case when v_position between {least} and {most} then cast(v_position + {plan.shift} as int) end"
+        return f"case when v_position {_in_range(plan)} then cast(v_position + {plan.shift} as int) end"
     return f"t_{name}" if name in TEXTS or name == "features" else f"v_{name}"
 
 
-def _position_range(plan: Plan) -> tuple[int, int]:
-    return 1 - plan.shift, plan.reading.settings.max_position - plan.shift
+def _in_range(plan: Plan) -> str:
+    return f"between {1 - plan.shift} and {plan.reading.settings.max_position - plan.shift}"
 
 
-def _sql_type(kind: pa.DataType) -> str:
-    if pa.types.is_list(kind):
-        return "varchar[]"
-    names = {pa.string(): "varchar", pa.int32(): "int", pa.int64(): "bigint", pa.bool_(): "boolean"}
-    return names.get(kind, "timestamp")
-
-
-def _cases(plan: Plan, nul: bool) -> Iterator[Case]:
-    """All that can be wrong with a row, in the order in which it is looked for."""
+def _cases(plan: Plan, nul: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield conditions (SQL) with the reason and our field for which a row is bad; the first that holds is reported."""
     yield "kind is null", "unknown-kind", "kind"
     yield f"kind = '{IGNORED}'", IGNORED, "kind"
     yield from ((f"n_{name}", "wrong-type", name) for name, field in plan.fields.items() if field.nested != "false")
@@ -239,22 +206,20 @@ def _cases(plan: Plan, nul: bool) -> Iterator[Case]:
             yield f"contains(array_to_string(l_{name}, ' '), chr(0))", "nul-byte", name
 
 
-def _cases_of(plan: Plan, name: str) -> Iterator[Case]:
-    """All that can be wrong with one field that is there."""
+def _cases_of(plan: Plan, name: str) -> Iterator[tuple[str, str, str]]:
     settings, given = plan.reading.settings, f"t_{name} is not null"
     if name == "position" and not plan.based:
         yield given, "ordinal-base", name
     if name in DURATIONS:  # numbers that no 64 bits hold
         yield f"v_{name} is null and try_cast(t_{name} as double) between -1e300 and -{HUGE}", "negative", name
         yield f"v_{name} is null and try_cast(t_{name} as double) between {HUGE} and 1e300", "duration-range", name
-    if name in (*FLAGS, *DURATIONS, "position"):
+    if name in VALUES:
         yield f"{given} and v_{name} is null", "wrong-type", name
     if name in DURATIONS:
         yield f"v_{name} < 0", "negative", name
         yield f"v_{name} > {settings.max_duration_ms}", "duration-range", name
     if name == "position":
-        least, most = _position_range(plan)
-        yield f"v_position not between {least} and {most}", "position-range", name
+        yield f"v_position not {_in_range(plan)}", "position-range", name
     if name == "time":
         yield "v_time is null", "time-unreadable", name
         yield f"v_time < timestamp {literal(settings.earliest)}", "time-early", name
@@ -274,14 +239,7 @@ BATCH: Final = 8192  # rows that DuckDB gives to a thread at a time
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some rows of a file that are still JSON texts.
-
-    Attributes:
-        rows: The rows.
-        path: The file.
-        schema: Whose fields they have.
-        settings: How they are read.
-    """
+    """Rows of a file that are still JSON texts, whose fields they have, and how they are read."""
 
     rows: Rows
     path: Path
@@ -290,12 +248,12 @@ class Part:
 
     @property
     def key(self) -> object:
-        """What must be equal for rows to be read by one query; search ids of yandex name the file."""
+        """What must be equal for rows to be read by one query; search ids of yandex contain the file."""
         return self.schema, repr(self.settings), self.path if self.schema == "yandex" else None
 
 
 def type_rows(parts: Sequence[Part], connection: duckdb.DuckDBPyConnection) -> list[Chunk]:
-    """Return the good and the bad rows of each part; those that are alike are read by one query, to plan it once."""
+    """Return the good and the bad rows of each part; equal parts share one query, to plan it once."""
     chunks: dict[int, Chunk] = {}
     alike: dict[object, list[int]] = {}
     for place, part in enumerate(parts):
@@ -307,11 +265,7 @@ def type_rows(parts: Sequence[Part], connection: duckdb.DuckDBPyConnection) -> l
 
 def _type_alike(parts: Sequence[Part], connection: duckdb.DuckDBPyConnection) -> Iterator[Chunk]:
     texts = pa.concat_arrays([part.rows.texts for part in parts])
-    if not len(texts):
-        for part in parts:
-            yield Chunk(ROW.empty_table(), bad_table(part.rows.bad), 0, part.rows.read, part.rows.header)
-        return
-    data = texts.buffers()[2].to_pybytes()
+    data = texts.buffers()[2].to_pybytes() if len(texts) else b""
     plan = SOURCES[parts[0].schema](Reading(parts[0].settings, parts[0].path, data))
     table = pa.table({"text": texts, "line": pa.array(np.concatenate([part.rows.numbers for part in parts]))})
     typed = _run(statement(plan, nul=b"\\u0000" in data), table, parts[0].path, connection)
@@ -323,18 +277,17 @@ def _type_alike(parts: Sequence[Part], connection: duckdb.DuckDBPyConnection) ->
         first, last = (int(np.count_nonzero(is_good[:bound])) for bound in (start, end))
         bad, ignored = list(part.rows.bad), 0
         for place in np.flatnonzero(~is_good[start:end]).tolist():
-            words: list[str] = problem[start + place].as_py().split(PARTED, 2)
-            code, name, value = [*words, "", ""][:3]
+            code, name, value = [*problem[start + place].as_py().split(PARTED, 2), "", ""][:3]
             line = int(part.rows.numbers[place])
             if code == "ordinal-base":
                 remedy = "Give --ordinal-base 0 if the first document has 0, else --ordinal-base 1"
-                problem_words = f"{name} may count positions from 0 or from 1"
-                raise DataError(problem_words, file=part.path, line=line, remedy=remedy)
+                counts = f"{name} may count positions from 0 or from 1"
+                raise DataError(counts, file=part.path, line=line, remedy=remedy)
             if code == IGNORED:
                 ignored += 1
             elif code != "blank":
                 bad.append(Bad(line, code, name or None, part.rows.raw_row(place), value or None))
-        yield Chunk(good.slice(first, last - first), bad_table(bad), ignored, part.rows.read, part.rows.header)
+        yield Chunk(good.slice(first, last - first), bad_table(bad), ignored, part.rows.header)
 
 
 def _run(sql: str, table: pa.Table, file: Path, connection: duckdb.DuckDBPyConnection) -> pa.Table:
@@ -347,7 +300,5 @@ def _run(sql: str, table: pa.Table, file: Path, connection: duckdb.DuckDBPyConne
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
-        text = str(error).splitlines()[0]
-        raise DataError(
-            f"cannot be read as it should: {text}", file=file, remedy="Check the mapping and the file"
-        ) from None
+        problem = f"cannot be read as it should: {str(error).splitlines()[0]}"
+        raise DataError(problem, file=file, remedy="Check the mapping and the file") from None

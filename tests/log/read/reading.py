@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clickprism.log.read import SourceSettings, read_chunks
+import duckdb
+
+from clickprism.log.read import Chunk, SourceSettings, read_parts, type_rows
 from clickprism.log.schema import BAD, ROW
 
 TIME = "2024-05-01T12:00:00Z"
@@ -23,6 +26,16 @@ def json_lines(*rows: Any) -> bytes:
     return b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows)
 
 
+def read_chunks(path: Path, source: SourceSettings, *, size: int = 1 << 22) -> Iterator[Chunk]:
+    """The rows of a file in chunks; all bytes of it are read."""
+    total = 0
+    with duckdb.connect() as connection:
+        for part in read_parts(path, source, connection, size=size):
+            total += part.rows.read
+            yield from type_rows([part], connection)
+    assert total == path.stat().st_size
+
+
 def read(
     path: Path, data: bytes | None = None, *, size: int = 1 << 20, **settings: Any
 ) -> tuple[list[dict[str, Any]], list[tuple[int, str, str | None]], int]:
@@ -31,16 +44,13 @@ def read(
         path.write_bytes(data)
     good: list[dict[str, Any]] = []
     bad: list[dict[str, Any]] = []
-    ignored, total = 0, 0
+    ignored = 0
     for chunk in read_chunks(path, SourceSettings(**settings), size=size):
         assert chunk.good.schema.equals(ROW)
         assert chunk.bad.schema.equals(BAD)
-        assert chunk.rows == len(chunk.good) + len(chunk.bad) + chunk.ignored
         good += [{name: value for name, value in row.items() if value is not None} for row in chunk.good.to_pylist()]
         bad += chunk.bad.to_pylist()
         ignored += chunk.ignored
-        total += chunk.bytes_read
-    assert total == path.stat().st_size
     return good, sorted((row["line"], row["reason"].partition(":")[0], row["field"]) for row in bad), ignored
 
 

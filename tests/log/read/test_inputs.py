@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clickprism.errors import DataError
-from clickprism.log.read import find_inputs
+from clickprism.log.read import find_inputs, local_copies
 
 
 def test_files_folders_and_patterns(tmp_path: Path) -> None:
@@ -58,3 +58,27 @@ def test_nothing_there_is_an_error_with_a_remedy(tmp_path: Path) -> None:
         find_inputs([tmp_path / "log.csv"])
     with pytest.raises(DataError, match=r"a path is empty. Say . for the current folder"):
         find_inputs([""])
+
+
+def test_files_at_urls_are_copied_first(tmp_path: Path) -> None:
+    """A URL of local files stands in for s3://: both go through the file systems of pyarrow."""
+    names = ["b/2.jsonl", "a.jsonl", "c.csv"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    url, notes = tmp_path.as_uri(), list[str]()
+    with local_copies([f"{url}/a.jsonl", "other.csv", f"{url}/*.jsonl", url], note=notes.append) as (
+        one,
+        other,
+        *folders,
+    ):
+        assert (Path(one).read_text(), other) == ("a.jsonl", "other.csv")
+        found = [[file.read_text() for file in find_inputs([folder])] for folder in folders]
+    assert found == [["a.jsonl", "b/2.jsonl"], ["a.jsonl", "b/2.jsonl", "c.csv"]]
+    assert len(notes) == 6
+    assert not Path(one).exists()
+    with (
+        pytest.raises(DataError, match=r"there is no such file\. Check the URL"),
+        local_copies([f"{url}/*.parquet"]),
+    ):
+        pass

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import DataError, SettingError
-from clickprism.log.read import SourceSettings, read_chunks
+from clickprism.log.read import SourceSettings
 from clickprism.log.settings import ColumnMapping
-from tests.log.read.reading import impression, json_lines, lines_of, read
+from tests.log.read.reading import impression, json_lines, lines_of, read, read_chunks
 
 NOON = datetime(2024, 5, 1, 12)
 FULL = {
@@ -166,7 +166,8 @@ def test_times(time: Any, unit: Any, seconds: float, tmp_path: Path) -> None:
 def test_times_without_a_zone_are_utc_wherever_the_machine_is(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(json_lines(impression(time="2024-05-01T03:00:00")))
     script = (
-        "import sys; from pathlib import Path; from clickprism.log.read import SourceSettings, read_chunks;"
+        "import sys; from pathlib import Path; from clickprism.log.read import SourceSettings;"
+        "from tests.log.read.reading import read_chunks;"
         "print(next(read_chunks(Path(sys.argv[1]), SourceSettings())).good['time'][0])"
     )
     done = subprocess.run(

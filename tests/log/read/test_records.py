@@ -29,8 +29,9 @@ def read(text: str, size: int = 1000, *, dialect: Dialect | None = None) -> tupl
     lines = [(each, False) for each in read_lines(iter(parts), max_line=200)]
     for part, last in [*lines, (Lines(pa.array([], pa.string()), np.empty(0, np.int64), [], 0), True)]:
         numbers, records, broken = reader.take(part, last=last)
-        table = _table(records, reader.dialect, len(reader.names))
-        good += zip(numbers, zip(*(column.to_pylist() for column in table.columns), strict=True), strict=True)
+        if records:
+            table = _table(records, reader.dialect, len(reader.names))
+            good += zip(numbers, zip(*(column.to_pylist() for column in table.columns), strict=True), strict=True)
         bad += [(each.line, each.code) for each in broken]
     return good, sorted(bad)
 

@@ -232,21 +232,19 @@ def test_names_within_and_like_others_and_written_in_other_ways(
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "schema", "why"),
+    ("name", "data", "schema"),
     [
-        ("a.jsonl", b'x\n{"search_id": 1}\n', "clickprism", "search_id"),
-        ("a.jsonl", b'{"event": "item"}\n', "metarank", "event=item"),
-        ("a.jsonl", b'{"user_query": "q", "client_id": 1}\n', "ubi", "client_id"),
-        ("a.csv", b"query_id,action_name\n", "ubi", "action_name"),
-        ("a.tsv", b"query\tdocuments\tclicks\n", "yandex", "clicks"),
-        ("a.jsonl", b"rubbish\n", "clickprism", "no row could be read"),
+        ("a.jsonl", b'x\n{"search_id": 1}\n', "clickprism"),
+        ("a.jsonl", b'{"event": "item"}\n', "metarank"),
+        ("a.jsonl", b'{"user_query": "q", "client_id": 1}\n', "ubi"),
+        ("a.csv", b"query_id,action_name\n", "ubi"),
+        ("a.tsv", b"query\tdocuments\tclicks\n", "yandex"),
+        ("a.jsonl", b"rubbish\n", "clickprism"),
     ],
 )
-def test_the_schema_is_told_and_why(name: str, data: bytes, schema: str, why: str, tmp_path: Path) -> None:
+def test_the_schema_is_detected(name: str, data: bytes, schema: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
-    found = detect(tmp_path / name, SourceSettings())
-    assert found.schema == schema
-    assert why in found.why
+    assert detect(tmp_path / name, SourceSettings()).schema == schema
 
 
 OWN = ["search_id", "time", "query", "document_id", "position"]
@@ -262,7 +260,7 @@ def test_the_delimiter_is_told_from_the_header(sign: str, name: str, tmp_path: P
 
 
 def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.csv:1: .* parted by ',' or ';'. Choose one: --source.delimiter '\",\"'"):
+    with pytest.raises(DataError, match=r"a.csv:1: .* separated by ',' or ';'. Choose one: --source.delimiter '\",\"'"):
         read(tmp_path / "a.csv", b"one,two;three\n1,2;3\n")
     mapping = ColumnMapping(header=("search_id", "time", "query", "document_id", "position"))
     line = b"s;2024-05-01T12:00:00Z;red, large;d;1\n"
@@ -270,7 +268,7 @@ def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
     assert (row["query"], bad) == ("red, large", [])
     (row,), bad, _ = read(tmp_path / "a.csv", b"cut,off;\n" + line, mapping=mapping)
     assert (row["line"], bad) == (2, [(1, "field-count", None)])
-    with pytest.raises(DataError, match=r"parted by ',' or ';'"):
+    with pytest.raises(DataError, match=r"separated by ',' or ';'"):
         read(tmp_path / "a.csv", b"a,b,c,d,e;1;2;3;4\n", mapping=mapping)
     assert read(tmp_path / "a.csv", b"a,b;c\n", mapping=mapping)[:2] == ([], [(1, "field-count", None)])
     good, bad, _ = read(tmp_path / "a.csv", b"search_id,time;query\n", delimiter=";", schema="clickprism")
