@@ -172,13 +172,22 @@ def _documents(lengths: Int64, *, catalogue: int, random: np.random.Generator) -
 
 
 def _texts(queries: int, random: np.random.Generator) -> list[str]:
-    """Return one to four words for each query. Some texts contain a comma or quotes, to test readers of CSV."""
+    """Return a text of its own for each query. Some texts contain a comma or quotes, to test readers of CSV.
+
+    A text has one to four words, and more if another query has the same text.
+    """
     drawn = random.integers(0, len(WORDS), (queries, 4))
     counts = random.choice([1, 2, 2, 3, 3, 4], queries)
     punctuation = random.random(queries)
     texts = [" ".join(WORDS[word] for word in row[:count]) for row, count in zip(drawn.tolist(), counts, strict=True)]
     for i in np.flatnonzero(punctuation < 0.02).tolist():
         texts[i] = f'"{texts[i]}"' if punctuation[i] < 0.01 else f"{texts[i]}, {WORDS[drawn[i, 0]]}"
+    known: set[str] = set()
+    more = random.spawn(1)[0]  # so that the other draws do not depend on it
+    for i in range(queries):
+        while texts[i] in known:
+            texts[i] += f" {WORDS[more.integers(len(WORDS))]}"
+        known.add(texts[i])
     return texts
 
 

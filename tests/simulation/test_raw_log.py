@@ -81,6 +81,11 @@ def test_the_log_contains_every_row_of_the_truth_and_the_account_adds_up(log: Ra
     assert sum(truth["filtered"].to_pylist()) == account["filtered"]
 
 
+def test_every_query_has_a_text_of_its_own() -> None:
+    texts = Catalogue.random(RawLogSettings(searches=200, queries=3000)).texts
+    assert len(set(texts)) == len(texts) == 3000
+
+
 def test_the_summary_and_the_tables_contain_the_counts(log: RawLog) -> None:
     summary = json.loads((log.folder / "truth" / "summary.json").read_text(encoding="utf-8"))
     assert to_plain(log) == {"folder": str(log.folder), **summary}
