@@ -1,4 +1,4 @@
-"""The reference of the command line, generated from the code: `python -m clickprism.cli.reference > docs/cli.md`."""
+"""Print the reference of the command line, docs/reference/cli.md: `python -m clickprism.cli.reference`."""
 
 from __future__ import annotations
 
@@ -82,9 +82,8 @@ def methods_table() -> str:
     for name in METHODS:
         cls = resolve(METHODS, name, path="--method")
         biases, needs = ", ".join(cls.corrects) or "none", ", ".join(cls.needs)
-        rows.append(
-            [f"[`{name}`](methods/{name}.md)", cls.summary, biases, needs, "yes" if cls.takes_weights else "no"]
-        )
+        page = f"[`{name}`](../research/methods/{name}.md)"
+        rows.append([page, cls.summary, biases, needs, "yes" if cls.takes_weights else "no"])
     return _table(["method", "what it does", "corrects", "needs", "weighted clicks"], rows)
 
 

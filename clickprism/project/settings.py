@@ -293,7 +293,7 @@ def _comments(cls: type[object]) -> dict[str, str]:
 
 def as_toml(settings: ProjectSettings) -> str:
     """Return the settings as TOML with a comment for each part, as `init` writes them."""
-    lines = ["# A project of clickprism. Run: clickprism run . (docs/tutorial.md)"]
+    lines = ["# A project of clickprism. Run: clickprism run . (docs/start/tutorial.md)"]
 
     def add(settings: object) -> None:
         for name, value in vars(settings).items():

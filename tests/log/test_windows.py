@@ -164,7 +164,7 @@ def test_times_before_the_calendar() -> None:
 
 
 def test_the_data_model_names_every_field() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "datamodel.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "datamodel.md").read_text(encoding="utf-8")
     ends = ("_1", "_2", "_3", "_4", "_5", "_6", "@2", "@3", "@4", "@5", "@6", "@7", "@8", "@9")
     between = [name for name in window_fields(examination=True) if not name.endswith(ends)]
     assert [name for name in between if f"`{name}`" not in page] == []
