@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from clickprism._util.files import create_folder, write_file
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, counted
 from clickprism.data.click_table import LEAKS, TableSettings, read_click_table, text_rows
 from clickprism.data.encoding import days_of
 from clickprism.data.logged import Logged
@@ -223,7 +223,7 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
     ]
     return settings, Understood(
         project=folder.name,
-        kind=f"{'UBI events' if base >= 0 else 'events'} in {len(files):,} files; {len(chosen):,} were looked at",
+        kind=f"{'UBI events' if base >= 0 else 'events'} in {counted(len(files), 'file')}; {len(chosen):,} looked at",
         rows=tuple({key: text[:WIDTH] for key, text in row.items()} for row in first),
         roles={"events": kinds, "users": f"{info.users:,}"},
         features=logged.feature_names,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 import numpy as np
 
 from clickprism._util.files import atomic_file, sha256
-from clickprism._util.tables import to_json
+from clickprism._util.tables import counted, to_json
 from clickprism.errors import DataError
 from clickprism.project import retrain, source
 from clickprism.project.settings import ProjectSettings, period
@@ -179,8 +179,8 @@ def _source(ctx: Context) -> Made:
     before = ctx.result("source").get("files", {})
     new = [name for name, about in ctx.files.items() if before.get(name) != about]
     size = sum(about[0] for about in ctx.files.values())
-    text = f"{len(ctx.files):,} files, {size / 1e6:,.1f} MB; {len(new):,} new" if ctx.files else "read the database"
-    return Made({"files": ctx.files, "bytes": size}, text, ctx.content)
+    text = f"{counted(len(ctx.files), 'file')}, {size / 1e6:,.1f} MB; {len(new):,} new"
+    return Made({"files": ctx.files, "bytes": size}, text if ctx.files else "read the database", ctx.content)
 
 
 def _ingest(ctx: Context) -> Made:
@@ -281,7 +281,7 @@ def _decide(ctx: Context) -> Made:
     if not logged.has_features:
         result["train"], reason = False, "The log has no features of documents, so the result is the judgment list."
     elif not trained.get("version"):
-        reason = "There is no ranker yet."
+        reason = "First training: there was no ranker."
     elif trained["settings"] != settings:
         reason = "The settings of the training have changed."
     else:

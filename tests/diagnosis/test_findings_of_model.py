@@ -55,7 +55,7 @@ def test_the_other_verdicts_on_position_bias() -> None:
     )
 
 
-def test_a_curve_that_only_features_identify_says_so() -> None:
+def test_a_curve_that_only_features_identify_has_a_note() -> None:
     linkage = replace(
         LINKAGE,
         identified=("documents", "features", "features"),

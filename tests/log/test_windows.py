@@ -127,7 +127,7 @@ def test_pairs_with_few_users_are_left_out_window_by_window(duck: Engine, tmp_pa
     assert sum(everyone.suppressed.values()) == 0
 
 
-def test_kept_windows_are_made_anew_only_when_they_must(duck: Engine, tmp_path: Path) -> None:
+def test_kept_windows_are_rebuilt_only_if_needed(duck: Engine, tmp_path: Path) -> None:
     rows = random_rows(3, count=100, end=NOW)
     store = make_log(tmp_path / "log", rows)
     small = WindowSettings(k=1)

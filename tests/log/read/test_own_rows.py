@@ -215,7 +215,7 @@ def test_csv(tmp_path: Path) -> None:
     assert bad == [(4, "position-range", "position"), (5, "field-count", None)]
 
 
-def test_formats_are_told_without_names(tmp_path: Path) -> None:
+def test_formats_are_detected_without_names(tmp_path: Path) -> None:
     assert len(read(tmp_path / "one.log", json_lines(impression()))[0]) == 1
     table = "search_id\ttime\tquery\tdocument_id\tposition\ns\t2024-05-01\tq\td\t1\n"
     assert len(read(tmp_path / "two", table.encode())[0]) == 1

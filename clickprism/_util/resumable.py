@@ -87,8 +87,7 @@ class StageFolder:
                 raise DataError("is damaged", file=file, remedy=remedy) from None
         begun = time.perf_counter()
         made = make()
-        # with SOURCE_DATE_EPOCH two runs write the same files, so that no time is recorded
-        seconds = 0.0 if _epoch() else round(spent + time.perf_counter() - begun, 3)
+        seconds = 0.0 if fixed_time() else round(spent + time.perf_counter() - begun, 3)
         crash_point(f"{name}-made")
         text = to_json({"stage": name, "seconds": seconds, "result": made}) + "\n"
         write_file(file, text)
@@ -110,7 +109,7 @@ def _begin(path: Path, command: str, identity: dict[str, Any]) -> datetime:
         if strange:
             remedy = "Choose a folder that is empty or does not exist"
             raise DataError(f"contains {strange[0]}, which is not from clickprism {command}", file=path, remedy=remedy)
-        now = _epoch() or datetime.now(UTC).replace(microsecond=0)
+        now = start_time()
         about = {"format": f"clickprism {command}", "version": FORMAT, "started": now.isoformat()}
         write_file(file, to_json({**about, "identity": identity}) + "\n")
         return now
@@ -130,7 +129,12 @@ def _begin(path: Path, command: str, identity: dict[str, Any]) -> datetime:
         raise DataError("is damaged", file=file, remedy="Delete the folder to start again") from None
 
 
-def _epoch() -> datetime | None:
-    """Return the time in SOURCE_DATE_EPOCH, if it is set, for folders that are equal to the byte."""
+def start_time() -> datetime:
+    """Return the time in whole seconds, or that of SOURCE_DATE_EPOCH."""
+    return fixed_time() or datetime.now(UTC).replace(microsecond=0)
+
+
+def fixed_time() -> datetime | None:
+    """Return the time in SOURCE_DATE_EPOCH, with which two runs write the same bytes; None if it is not set."""
     given = os.environ.get(EPOCH, "")
     return datetime.fromtimestamp(int(given), UTC) if given.isdecimal() else None

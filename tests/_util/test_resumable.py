@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clickprism._util.stages import EPOCH, StageFolder
+from clickprism._util.resumable import EPOCH, StageFolder
 from clickprism.errors import DataError
 
 IDENTITY = {"log": "a", "seed": 0}
