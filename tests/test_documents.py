@@ -221,6 +221,16 @@ def test_every_function_that_the_derivation_names_exists() -> None:
         assert attrgetter(name)(import_module(f"clickprism.log_model.{file}")) is not None, f"{file}.py: {name}"
 
 
+def test_every_registry_that_the_architecture_names_exists() -> None:
+    page = (ROOT / "docs" / "reference" / "architecture.md").read_text(encoding="utf-8")
+    cells = re.findall(r"\| (`[A-Z_`, or]+) in `([\w/]+)\.py`", page)
+    assert len(cells) == 7
+    for names, file in cells:
+        module = import_module(f"clickprism.{file.replace('/', '.').removesuffix('.__init__')}")
+        for name in re.findall("[A-Z_]+", names):
+            assert getattr(module, name), f"{file}: {name}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_on_a_page_can_be_typed(page: Path) -> None:
     """Its name and its options exist, and its values have the right types; it is not run."""

@@ -186,7 +186,7 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
     from clickprism.log.open_log import read_log
     from clickprism.log.store import LogStore
 
-    groups: dict[str, list[Path]] = {}  # UBI keeps searches and events of a day in files of their own
+    groups: dict[str, list[Path]] = {}  # UBI keeps searches and events of a day in separate files
     for file in files:
         groups.setdefault(re.sub(r"^[A-Za-z]+[-_.]?", "", file.name), []).append(file)
     names = sorted(groups)
