@@ -221,6 +221,13 @@ def test_every_function_that_the_derivation_names_exists() -> None:
         assert attrgetter(name)(import_module(f"clickprism.log_model.{file}")) is not None, f"{file}.py: {name}"
 
 
+def test_every_test_that_the_guarantees_name_exists() -> None:
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "reference" / "guarantees.md").read_text(encoding="utf-8"))
+    tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 30
+    assert [name for name in named if f"def {name}(" not in tests] == []
+
+
 def test_every_registry_that_the_architecture_names_exists() -> None:
     page = (ROOT / "docs" / "reference" / "architecture.md").read_text(encoding="utf-8")
     cells = re.findall(r"\| (`[A-Z_`, or]+) in `([\w/]+)\.py`", page)
