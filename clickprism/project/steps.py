@@ -293,10 +293,11 @@ def _drift(ctx: Context, before: Plain, result: dict[str, Any]) -> str:
     """Compare the log with that of the last training; fill in the result, and return the reason."""
     own, clicks, last = ctx.settings.training, int(ctx.logged.clicks.clicks.sum()), before["last_day"]
     start = None if ctx.logged.days is None or last is None else last + 1
-    recent = None if start is None else ctx.from_day(start)
-    new = 0 if recent is None else int(recent.clicks.clicks.sum())
-    drifted = []
-    if recent is not None and new >= own.new_clicks:
+    recent = ctx.from_day(start)
+    if not ctx.ingests and not len(recent.clicks):  # the table was replaced by one with the same days
+        recent, start = ctx.logged, None
+    new, drifted = int(recent.clicks.clicks.sum()), []
+    if new >= own.new_clicks:
         ctx.say("testing the new searches for drift")
         found = retrain.changes(before, recent, ctx.fit_recent(recent), _current_scores(ctx, recent), own)
         result |= {"changes": [asdict(each) for each in found], "recent_from": start}
@@ -307,9 +308,9 @@ def _drift(ctx: Context, before: Plain, result: dict[str, Any]) -> str:
     if clicks >= own.growth * before["clicks"]:
         return f"The log has {clicks / before['clicks']:.1f} times the clicks of the last training."
     result |= {"train": False, "recent_from": None}
-    if new >= own.new_clicks:
-        return f"{new:,} new clicks show no drift."
-    return f"Only {new:,} new clicks on new days; drift is tested from {own.new_clicks:,} on."
+    if new < own.new_clicks:
+        return f"Only {new:,} new clicks on new days; drift is tested from {own.new_clicks:,} on."
+    return f"{new:,} new clicks show no drift." if start is not None else "The changed table shows no drift."
 
 
 def _current_scores(ctx: Context, logged: Logged) -> Float64 | None:
