@@ -155,9 +155,8 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
     if trained.get("refused"):
         found.append(f"No ranker: {trained['refused']}")
     if trained.get("version") and trained.get("version") == promoted.get("version") and not trained["valued"]:
-        how = "Show its order in a share of the searches, name the ranker in the events, and compare the clicks"
-        compare = f"clickprism evaluate buckets {folder.name}/log"
-        found.append(f"The log does not show how many clicks the ranker gets. {how}: {compare}")
+        how = "Show its order in a share of the searches, name the ranker in the events, and run"
+        found.append(f"The gain of the ranker is not known. {how}: clickprism evaluate buckets {folder.name}/log")
     if promoted.get("shadow") and not promoted.get("rollout"):
         found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
     if settings.source.read == "memory" and source.log_state(folder):
