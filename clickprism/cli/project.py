@@ -97,10 +97,10 @@ def run(
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             line = {"time": now, "project": project.name, "step": name, "event": event, "text": text}
             print(json.dumps(line, ensure_ascii=False), file=sys.stderr, flush=True)
+        elif event == "done" and not output.show_progress:  # on a terminal, the table at the end says it
+            output.note(f"{name}: {text}")
         elif event != "current":
             show(f"{name}: {text}")
-            if event == "done":
-                output.note(f"{name}: {text}")
 
     if every is None and not (step or dry_run) and (planned := Project(project).settings.every):
         every = period("every", planned)

@@ -46,6 +46,8 @@ def test_a_first_run_ends_in_a_served_ranker_a_list_and_a_report(ran: Ran) -> No
     assert first.report is not None
     page = first.report.read_text()
     assert first.status.ranker in page
+    assert "How often each position is observed, relative to position 1" in page
+    assert "The log has 900 searches" in page
     record = json.loads((first.report.parent / "record.json").read_text())
     assert [each["step"] for each in record["steps"]] == list(NAMES)
     assert record["status"]["ranker"] == first.status.ranker
