@@ -55,8 +55,8 @@ reproduce-full: $(WHOLE) ## the published networks and lengths at coupling .1, t
 	@$(BIN)/python -m reproduce.inforank --full --tables 2 --seeds 0 --methods labels,click,inforank_paper,inforank --out out/full/inforank
 	@$(BIN)/python -m reproduce.adr --out out/full/adr
 
-docs: $(WHOLE) ## the site, in site/: docs/cli.md and the API generated from the code, every link checked
-	@$(BIN)/python -m clickprism.cli.reference > docs/cli.md.new && mv docs/cli.md.new docs/cli.md
+docs: $(WHOLE) ## the site, in site/: docs/reference/cli.md and the API generated from the code, every link checked
+	@$(BIN)/python -m clickprism.cli.reference > docs/reference/cli.md.new && mv docs/reference/cli.md.new docs/reference/cli.md
 	@$(BIN)/python -m docs.build --out site
 
 release: ## build the wheel and try it in new environments, with each extra alone (needs the package registry; minutes)

@@ -1,8 +1,8 @@
-"""Builds the site and checks every link in it: `python -m docs.build` (`make docs`). Nothing here needs a network.
+"""Build the site and check every link in it: `python -m docs.build` (`make docs`). It needs no network.
 
-Sphinx stops at a page that no other leads to, at a link to a page or heading that is not there, and at a docstring that
-cannot be read. What it wrote is then read once more, as a browser would: every link leads to a file of the site, every
-anchor to a place on its page, and no page loads anything from another host.
+Sphinx fails on a page that is not in the navigation, on a link to a missing page or heading, and on a docstring that it
+cannot parse. The HTML is then checked as a browser reads it: every link leads to a file of the site, every anchor
+exists on its page, and no page loads anything from another host.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"
 
 @dataclass
 class Page(HTMLParser):
-    """The links of a page, and what can be linked to in it."""
+    """The links of a page, and the anchors in it."""
 
     ids: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Page(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Called for every tag."""
+        """Collect the anchors and links of a tag."""
         for name, value in attrs:
             if value is None:
                 continue
@@ -49,7 +49,7 @@ class Page(HTMLParser):
 
 
 def problems(site: Path) -> Iterator[str]:
-    """What is wrong with the links of a folder of HTML, a sentence each, such as `a.html: no #y in b.html`."""
+    """Yield what is wrong with the links of a folder of HTML, such as `a.html: no #y in b.html`."""
     pages = {path.resolve(): read(path) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         name = path.relative_to(site.resolve())
@@ -71,26 +71,26 @@ def problems(site: Path) -> Iterator[str]:
 
 
 def read(path: Path) -> Page:
-    """One page."""
+    """Read the links and anchors of a page."""
     page = Page()
     page.feed(path.read_text(encoding="utf-8"))
     return page
 
 
 def build(out: Path) -> bool:
-    """Lets Sphinx write the site; whether it had nothing to complain of."""
+    """Build the site with Sphinx, and return whether there was no warning."""
     with tempfile.TemporaryDirectory() as scratch:
         return build_main(["-b", "html", "-q", "-W", "--keep-going", "-E", "-d", scratch, str(HERE), str(out)]) == 0
 
 
 def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description="Builds the site and checks every link in it.")
-    parser.add_argument("--out", type=Path, default=Path("site"), help="the folder of the site")
+    """Build the site, check it, and return the exit code."""
+    parser = argparse.ArgumentParser(description="Build the site and check every link in it.")
+    parser.add_argument("--out", type=Path, default=Path("site"), help="folder of the site")
     out = parser.parse_args().out
     built = build(out)
     found = list(problems(out))
-    account = f"{len(list(out.rglob('*.html')))} pages in {out}, every link leads somewhere"
+    account = f"{len(list(out.rglob('*.html')))} pages in {out}, every link works"
     print("\n".join(found) or account, file=sys.stderr)
     return 0 if built and not found else 1
 

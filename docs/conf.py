@@ -84,8 +84,8 @@ def documented(name: str, *, is_class: bool) -> str:
 
 
 def fill(_: Sphinx, docname: str, source: list[str]) -> None:
-    """Append the reference to the page `api`."""
-    if docname == "api":
+    """Append the reference to the page `reference/api`."""
+    if docname == "reference/api":
         source[0] += "\n" + "\n".join(reference())
 
 

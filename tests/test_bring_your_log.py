@@ -17,7 +17,7 @@ from tests.data.shop import shop_clicks, shop_table
 from tests.data.test_ubi import EVENTS, QUERIES, bulk
 from tests.test_documents import ROOT, run_lines
 
-PAGE = (ROOT / "docs" / "bring_your_log.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "start" / "bring_your_log.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.serve.service_kit import serving, until_ready
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+TUTORIAL = (ROOT / "docs" / "start" / "tutorial.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -123,7 +123,7 @@ GUIDES = {  # page: what `make test` changes in its commands
 @pytest.mark.parametrize("page", GUIDES)
 def test_the_commands_of_a_guide_run_in_order(folder: Path, cli: Callable[..., Any], page: str) -> None:
     """Guides that do not simulate a log of their own use `mylog`, `sessions.tsv` and `curve.txt` of the reader."""
-    text = script((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), GUIDES[page])
+    text = script((ROOT / "docs" / "guides" / f"{page}.md").read_text(encoding="utf-8"), GUIDES[page])
     if "--into mylog" not in text:
         own = "--out raw --searches 2000 --days 3 --queries 30 --length 5 --user.name pbm"
         run_lines(f"clickprism log simulate {own}\nclickprism log ingest raw/events --into mylog\n", cli)
@@ -201,6 +201,11 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
 
 
+@pytest.mark.parametrize("title", ["Start", "Guides", "Reference", "Research"])
+def test_a_section_of_the_navigation_is_a_folder(title: str) -> None:
+    assert {Path(page).parts[0] for page in section(title)} == {title.lower()}
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     docs = ROOT / "docs"
     listed = set("".join(blocks("{toctree}", (docs / "index.md").read_text(encoding="utf-8"))).split())
@@ -214,6 +219,23 @@ def test_every_function_that_the_derivation_names_exists() -> None:
     assert len(named) > 30
     for file, name in named:
         assert attrgetter(name)(import_module(f"clickprism.log_model.{file}")) is not None, f"{file}.py: {name}"
+
+
+def test_every_test_that_the_guarantees_name_exists() -> None:
+    named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "reference" / "guarantees.md").read_text(encoding="utf-8"))
+    tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 30
+    assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+def test_every_registry_that_the_architecture_names_exists() -> None:
+    page = (ROOT / "docs" / "reference" / "architecture.md").read_text(encoding="utf-8")
+    cells = re.findall(r"\| (`[A-Z_`, or]+) in `([\w/]+)\.py`", page)
+    assert len(cells) == 7
+    for names, file in cells:
+        module = import_module(f"clickprism.{file.replace('/', '.').removesuffix('.__init__')}")
+        for name in re.findall("[A-Z_]+", names):
+            assert getattr(module, name), f"{file}: {name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

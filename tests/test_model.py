@@ -70,7 +70,7 @@ def test_readers_and_writers_at_once_see_whole_models(saved: Path, clicks: Click
             writer.result()
 
 
-def test_what_cannot_be_written_says_so(saved: Path, clicks: Clicks) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(saved: Path, clicks: Clicks) -> None:
     model = fit(clicks, method=Click(), ranker=Linear(), settings=FAST).model
     with pytest.raises(DataError, match="cannot be written"):
         model.save(saved / "model.json" / "below")

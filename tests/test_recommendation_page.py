@@ -1,4 +1,4 @@
-"""What docs/recommendation.md says runs as it stands, from a log to the scores of a new request."""
+"""What docs/guides/recommendation.md says runs as it stands, from a log to the scores of a new request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import run_command
 
-PAGE = (Path(__file__).parents[1] / "docs" / "recommendation.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "guides" / "recommendation.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

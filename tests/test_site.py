@@ -24,7 +24,7 @@ def test_the_site_builds_and_every_link_leads_somewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "docs.build", "--out", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    page = (tmp_path / "site" / "reference" / "api.html").read_text(encoding="utf-8")
     for name in set(clickprism.__all__) - {"__version__"}:
         assert f'id="clickprism.{name}"' in page, f"{name} of the front door is not in the reference"
 
@@ -50,7 +50,7 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_page(name: str) -> None:
     """What it assumes, where it fails, and a table of what was measured."""
-    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "research" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# `{name}`")
     for heading in ("Assumptions", "Failure modes", "Measured"):
         assert f"\n## {heading}\n" in page
@@ -58,13 +58,13 @@ def test_every_method_has_a_page(name: str) -> None:
 
 
 def test_the_table_of_methods_is_what_they_declare() -> None:
-    """If it is not, put the table of docs/cli.md, which is generated, into docs/methods.md."""
-    assert methods_table() in (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    """If it is not, put the table of docs/reference/cli.md, which is generated, into docs/reference/methods.md."""
+    assert methods_table() in (ROOT / "docs" / "reference" / "methods.md").read_text(encoding="utf-8")
 
 
 def test_the_method_of_the_page_that_explains_methods_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For users with o_k = 1 / k the method of docs/add_a_method.md learns that curve, and ranks above raw clicks."""
-    page = (ROOT / "docs" / "add_a_method.md").read_text(encoding="utf-8")
+    """For users with o_k = 1 / k the method of docs/guides/add_a_method.md learns that curve and ranks above clicks."""
+    page = (ROOT / "docs" / "guides" / "add_a_method.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     (tmp_path / "power_law.py").write_text(code, encoding="utf-8")
     runpy.run_path(str(tmp_path / "power_law.py"))

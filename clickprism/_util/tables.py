@@ -124,6 +124,15 @@ def to_plain(result: Any) -> Any:
     return _finite(msgspec.to_builtins(result, enc_hook=to_builtin, str_keys=True))
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "file"), counted(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def to_json(result: Any, *, indent: int | None = 1) -> str:
     """Return a result as one JSON object, in one line if `indent` is None; see `to_plain`.
 

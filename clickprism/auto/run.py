@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack, final
 import numpy as np
 
 from clickprism._util.files import sha256, write_file
-from clickprism._util.stages import Stage, StageFolder
+from clickprism._util.resumable import Stage, StageFolder
 from clickprism.auto import report
 from clickprism.data.click_table import ColumnNames
 from clickprism.data.encoding import Encoding

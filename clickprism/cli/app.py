@@ -132,12 +132,12 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 FIRST_STEPS = """\
 clickprism separates relevance from observation in click logs.
 
-  clickprism demo                                   see it work on a simulated log (a minute)
-  clickprism log ingest events.jsonl --into mylog   load your own click log
-  clickprism diagnose mylog                         report which biases it contains
-  clickprism auto mylog --out runs/mylog            train a ranker from it
-  clickprism serve runs/mylog/bundle                serve the ranker
-  clickprism --help                                 list all commands
+  clickprism demo                           see it work on a simulated log (two minutes)
+  clickprism diagnose clicks.csv            report which biases your click log contains
+  clickprism init shop --source events      create a project from your click log
+  clickprism run shop                       train a ranker; again: train only if the log has changed
+  clickprism serve shop                     serve the ranker
+  clickprism --help                         list all commands
 """
 
 

@@ -39,8 +39,8 @@ def position(
 ) -> None:
     """Estimate how often each position is observed.
 
-    The result is the position curve: observation relative to position 1, with intervals. Beside it are curves that need
-    no model, whether they agree, and how each position is identified.
+    The result is the position curve: observation relative to position 1, with intervals. It also shows curves
+    that need no model, whether they agree, and how each position is identified.
 
     ```bash
     clickprism bias position mylog
@@ -220,7 +220,7 @@ def examination(
         log: Ingested log.
         days: First and last day to learn from, such as 2026-01-01..2026-01-28, or one day; by default all (UTC).
         truth: Folder with the true observations of a simulated log, to compare with.
-        out: HTML file for a report; the plots are written beside it as PNG.
+        out: HTML file for a report; the plots are written to the same folder as PNG.
     """
     from clickprism.examination.examine import fit_current
 

@@ -36,7 +36,7 @@ def judged(*models: Path, attention: Path | None = None, settings: Flat[JudgedSe
         raise SettingError("models", None, "name at least one model")
     if attention is not None:
         if len(models) > 1:
-            raise SettingError("attention", str(attention), "be given with one model, as it is one picture")
+            raise SettingError("attention", str(attention), "be given with one model: it draws one picture")
         draw_attention(models[0], attention, settings=settings)
         output.note(f"Attention: {attention}")
     output.result(evaluate_judged(models, settings=settings))

@@ -241,8 +241,8 @@ def quarantine(
 def compact(log: Path, /, *, settings: Flat[CompactSettings], output: Flat[Output]) -> None:
     """Merge the small files of a log, and delete old data.
 
-    The rows of merged files stay the same, and nothing is rebuilt. `log ingest` merges files by itself when a day has
-    more than 32 small ones. Replaced files stay on disk for windows.keep_hours. With --keep-days, older events,
+    The rows of merged files stay the same, and nothing is rebuilt. `log ingest` merges them too when a day has more
+    than 32 small ones. Replaced files stay on disk for windows.keep_hours. With --keep-days, older events,
     sessions, click features and rows in quarantine are deleted and counted.
 
     ```bash

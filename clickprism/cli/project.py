@@ -14,7 +14,16 @@ from clickprism.errors import ClickprismError, SettingError
 
 
 def init(
-    project: Path, /, *, source: str, sql: str = "", outcome: str = "click", replace: bool = False, output: Flat[Output]
+    project: Path,
+    /,
+    *,
+    source: str,
+    map: tuple[str, ...] = (),  # noqa: A002 - as in the other commands that read tables
+    mapping: Path | None = None,
+    sql: str = "",
+    outcome: str = "click",
+    replace: bool = False,
+    output: Flat[Output],
 ) -> None:
     """Create a project: look at a log and write clickprism.toml.
 
@@ -23,7 +32,7 @@ def init(
 
     ```bash
     clickprism init shop --source "raw/events"
-    clickprism init tables --source "logs/*.parquet"
+    clickprism init tables --source "logs/*.parquet" --map document=sku --map click=was_clicked
     clickprism init db --source "sqlite:///shop.db" --sql "select * from clicks"
     ```
 
@@ -31,13 +40,15 @@ def init(
         project: Folder of the project; it is created if it is missing.
         source: File, folder, quoted pattern, URL of a database, or remote folder (s3://, gs://). Write passwords as
             ${NAME}: the environment variable is read when it is used.
+        map: Role and column of a table, such as document=sku, for columns without a usual name; may be repeated.
+        mapping: TOML file that says which field of the events holds what, for events in no known format.
         sql: Query to a database.
         outcome: What rankers are trained for: click, or for tables such as "click + 5*booking".
         replace: Replace an existing clickprism.toml.
     """
     from clickprism.project.create import init
 
-    output.result(init(project, source, sql=sql, outcome=outcome, replace=replace))
+    output.result(init(project, source, map=map, mapping=mapping, sql=sql, outcome=outcome, replace=replace))
     output.note(f"Written: {project / 'clickprism.toml'}. Check it")
     output.next("run", project)
 
@@ -86,10 +97,10 @@ def run(
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             line = {"time": now, "project": project.name, "step": name, "event": event, "text": text}
             print(json.dumps(line, ensure_ascii=False), file=sys.stderr, flush=True)
+        elif event == "done" and not output.show_progress:  # on a terminal, the table at the end says it
+            output.note(f"{name}: {text}")
         elif event != "current":
             show(f"{name}: {text}")
-            if event == "done":
-                output.note(f"{name}: {text}")
 
     if every is None and not (step or dry_run) and (planned := Project(project).settings.every):
         every = period("every", planned)

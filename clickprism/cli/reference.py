@@ -1,4 +1,4 @@
-"""The reference of the command line, generated from the code: `python -m clickprism.cli.reference > docs/cli.md`."""
+"""Print the reference of the command line, docs/reference/cli.md: `python -m clickprism.cli.reference`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from clickprism.cli.app import EXIT_CODES, build_app, find
 
+LONG = 3  # a list of as many options is printed once
 INTRODUCTION = """\
 # Command line
 
@@ -29,8 +30,25 @@ def reference() -> str:
     """Return the whole page."""
     codes = [[str(code), meaning] for code, meaning in EXIT_CODES.items()]
     page = str(build_app().generate_docs()).partition("\n## ")[2]
-    parts = [INTRODUCTION, "## Exit codes\n", _table(["code", "meaning"], codes), f"## {page}"]
+    parts = [INTRODUCTION, "## Exit codes\n", _table(["code", "meaning"], codes), _without_repeats(f"## {page}")]
     return "\n".join([*parts, *_models()]).rstrip() + "\n"
+
+
+def _without_repeats(page: str) -> str:
+    """Replace each list of options that an earlier command has too by a link to that command."""
+    first: dict[str, str] = {}
+    sections = re.split(r"^(?=#+ clickprism )", page, flags=re.MULTILINE)
+    for number, section in enumerate(sections):
+        command = section.partition("\n")[0].lstrip("# ")
+
+        def shortened(block: re.Match[str], command: str = command) -> str:
+            earlier = first.setdefault(block[0], command)
+            if earlier == command or block[0].count("\n* ") < LONG:
+                return block[0]
+            return f"**{block[1]}**: as in [`{earlier}`](#{earlier.replace(' ', '-')}).\n"
+
+        sections[number] = re.sub(r"\*\*([^*\n]+)\*\*:\n\n(?:(?:\* | ).*\n)+", shortened, section)
+    return "".join(sections)
 
 
 def examples(path: Sequence[str]) -> list[str]:
@@ -82,9 +100,8 @@ def methods_table() -> str:
     for name in METHODS:
         cls = resolve(METHODS, name, path="--method")
         biases, needs = ", ".join(cls.corrects) or "none", ", ".join(cls.needs)
-        rows.append(
-            [f"[`{name}`](methods/{name}.md)", cls.summary, biases, needs, "yes" if cls.takes_weights else "no"]
-        )
+        page = f"[`{name}`](../research/methods/{name}.md)"
+        rows.append([page, cls.summary, biases, needs, "yes" if cls.takes_weights else "no"])
     return _table(["method", "what it does", "corrects", "needs", "weighted clicks"], rows)
 
 

@@ -1,6 +1,7 @@
 """Click models: each simulates users, is fitted to a log, or both; one model per file.
 
-A new model is one file here, one line in `USERS` or `CLICK_MODELS`, a test, and an entry in docs/click_models.md.
+A new model is one file here, one line in `USERS` or `CLICK_MODELS`, a test, and an entry in
+docs/guides/click_models.md.
 """
 
 from typing import Any, Final

@@ -370,7 +370,7 @@ class _Rows:
         )
 
     def events(self, source_id: str) -> pa.Table:
-        """Return the rows as impressions in the fields of an ingested log (docs/datamodel.md)."""
+        """Return the rows as impressions in the fields of an ingested log (docs/reference/datamodel.md)."""
         import pyarrow as pa
 
         lists_of_rows = self._list_of_rows()

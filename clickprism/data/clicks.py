@@ -1,4 +1,4 @@
-"""Clicks on disk: one .npz file with a hash of the documents that it belongs to. docs/datamodel.md has the columns."""
+"""Clicks on disk: one .npz file with a hash of the documents that it belongs to (docs/reference/datamodel.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Judged lists: read LETOR, SVMlight and ranklib text, name its errors, write it, and describe it.
 
-A line is `grade qid:<list> <feature>:<value> ... # comment`. `docs/datamodel.md` has every rule.
+A line is `grade qid:<list> <feature>:<value> ... # comment`. `docs/reference/datamodel.md` has every rule.
 
 Arrow reads a block of ordinary lines at once; if any line of a block is not ordinary, Python reads the block line by
 line and says what is wrong. Numbers are equal to `numpy.float32(float(text))`, clipped to the range of float32.

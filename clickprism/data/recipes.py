@@ -1,7 +1,7 @@
 """Public data sets by name: which files they consist of, how large they are, how papers normalise them.
 
-Nothing is downloaded: a recipe says what must be in a folder, checks it, and loads it. `docs/datamodel.md` says where
-the counts come from.
+Nothing is downloaded: a recipe says what must be in a folder, checks it, and loads it. `docs/reference/datamodel.md`
+says where the counts come from.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Search sessions from TSV or CSV text: the query, the documents that were shown, and those that were clicked.
 
 A line is a session; the first line names the columns. `query`, `documents` (best first) and `clicks` (on those
-documents, in any order) must be there; every other column, such as a device, is kept as text. `docs/datamodel.md` has
-the rules.
+documents, in any order) must be there; every other column, such as a device, is kept as text.
+`docs/reference/datamodel.md` has the rules.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Documents have hidden properties (how well title, body, anchors and meaning match; quality, popularity, freshness), and
 so have queries (difficulty, intent, generosity). Relevance is a nonlinear function of them, features are noisy views of
-them. `docs/synthetic.md` gives the equations and what rankers reach on this data.
+them. `docs/reference/synthetic.md` gives the equations and what rankers reach on this data.
 
 The coefficients never depend on the number of queries, and queries are made in blocks with a seed each: asking for more
 queries leaves those that were there before as they were, bit for bit.

@@ -1,7 +1,8 @@
 """How clicks become a loss, one method a file.
 
-A new method is one file here, one line in `METHODS`, a test, and a page in docs/methods; docs/add_a_method.md has the
-steps. The common contracts in `tests/contracts` run over everything that is named here.
+A new method is one file here, one line in `METHODS`, a test, and a page in docs/research/methods;
+docs/guides/add_a_method.md has the steps. The common contracts in `tests/contracts` run over everything that is named
+here.
 """
 
 from typing import Any, Final

@@ -39,7 +39,7 @@ class InfoRank(Method):
     from that, relevance from what was observed, and d stays 0.
 
     This is our form of InfoRank; `inforank_paper` is the printed one, in which relevance and observation both depend on
-    features and position, and neither is identified (docs/independence.md). InfoRank- is `eta=0`.
+    features and position, and neither is identified (docs/research/independence.md). InfoRank- is `eta=0`.
 
     With `log_model`, where at least a fifth of the shown pairs were shown at several positions, the curve is that of
     the model of the log, and relevance in the model of clicks is f(x) + rho v: v is what the engine's order says beyond

@@ -35,10 +35,11 @@ class InfoRankPaper(Method):
     parameters, and one-hot position and o are inputs of the first layer. o is 1 where P(O | x) is above one half.
 
     What is served is P(R | o, x) at the first position, with the o that most documents are estimated to have there: the
-    paper does not say at which position it ranks. docs/methods/inforank_paper.md lists what it does not specify.
+    paper does not say at which position it ranks. docs/research/methods/inforank_paper.md
+    lists what it does not specify.
 
     Unbiased under no condition that clicks can check: relevance depends on the position and observation on the
-    features, so that factors can move between the two (docs/independence.md).
+    features, so that factors can move between the two (docs/research/independence.md).
 
     Attributes:
         eta: Weight of the mutual information.

@@ -81,12 +81,13 @@ class Decoupling(Method):
     loss = - sum_i c_i / o_k(x_i) log softmax_i(f(x)),  log o_k(x) = s(x) (log o_1 + b_k)
 
     It keeps what LBD (Chen et al., 2022) is about, an observation that depends on the document and a Lipschitz penalty
-    on it, and changes what the paper's form gets wrong (`lbd_paper`; figures in docs/methods/lbd.md). The observation
-    is learned before the ranker, beside a flexible relevance (`learn_observation`): what a simple ranker cannot express
-    would go into the observation. It is anchored, b_1 = 0: clicks identify how the observation of a document falls
-    below the first position, not what it is there. Held-out clicks choose the penalty, and whether observation depends
-    on the document at all. Where documents shown at several positions identify the curve and the log model finds no
-    coupling, the observation is the log model's curve: joint learning over-corrects the logs of good engines.
+    on it, and changes what the paper's form gets wrong (`lbd_paper`; figures in docs/research/methods/lbd.md). The
+    observation is learned before the ranker, beside a flexible relevance (`learn_observation`): what a simple ranker
+    cannot express would go into the observation. It is anchored, b_1 = 0: clicks identify how the observation of a
+    document falls below the first position, not what it is there. Held-out clicks choose the penalty, and whether
+    observation depends on the document at all. Where documents shown at several positions identify the curve and the
+    log model finds no coupling, the observation is the log model's curve: joint learning over-corrects the logs of good
+    engines.
 
     `first` is what no click identifies: how often the first result is observed. At 1 the ranker learns c_1(x), the
     click probability at the first position. Below 1 the dependence on the document holds at the first position too, and

@@ -1,7 +1,7 @@
 """Delta-CI: how much the relevance of a model depends on whether the document was observed (InfoRank, Jin et al. 2024).
 
 It describes a model, not the data: clicks never show the relevance of documents that were not observed. See
-`docs/independence.md`.
+`docs/research/independence.md`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Measures of rankings, each defined completely by its printed name, computed for all queries at once.
 
-Every measure is a function of the grades y_1, y_2, ... of one list in ranked order; `docs/measures.md` has them all.
+Every measure is a function of the grades y_1, y_2, ... of one list in ranked order; `docs/guides/measures.md` has
+them all.
 """
 
 from __future__ import annotations

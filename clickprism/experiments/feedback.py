@@ -2,7 +2,7 @@
 
 One chain per method and run. Round t shows the training lists in the order of the previous ranker, logs clicks, adds
 them to the past of the items, and trains the next ranker on the log, with the past as it was when the lists were shown.
-`docs/popularity.md` has the equations and results.
+`docs/guides/popularity.md` has the equations and results.
 """
 
 from __future__ import annotations

@@ -73,13 +73,13 @@ def read_log(
 ) -> Logged:
     """Read a log of any kind.
 
-    | source | what it is |
-    |---|---|
-    | a frame of pandas, polars, pyarrow or DuckDB, or a dictionary of arrays | one row for each result |
-    | "log.csv", "s3://bucket/log.parquet", a folder or pattern of such files | one row for each result |
-    | "sqlite:///shop.db" or any URL of SQLAlchemy, "shop.duckdb", with `sql` | one row for each result |
-    | "events.ndjson", "ubi.ndjson.gz" | events of OpenSearch UBI, Metarank or clickprism; they are ingested first |
-    | the folder of an ingested log, a session file, a simulated log (.npz) | what clickprism has written |
+    A source is one of these; tables have one row for each result:
+
+    - a frame of pandas, polars, pyarrow or DuckDB, or a dictionary of arrays
+    - a CSV or Parquet file ("log.csv", "s3://bucket/log.parquet"), or a folder or pattern of such files
+    - a database ("sqlite:///shop.db" or any URL of SQLAlchemy, "shop.duckdb"), with `sql`
+    - events of OpenSearch UBI, Metarank or clickprism ("events.ndjson", "ubi.ndjson.gz"), which are ingested first
+    - the folder of an ingested log, a session file, or a simulated log (.npz)
 
     Args:
         source: The log.

@@ -2,7 +2,7 @@
 
 All that is summed is an integer: milliseconds, counts, and examination in units of 2^-20 (`EXAMINATION_UNIT`).
 Integer sums do not depend on their order, so the same log gives the same values on any engine, in any order of
-arrival. Times are UTC microseconds without a zone. See docs/datamodel.md.
+arrival. Times are UTC microseconds without a zone. See docs/reference/datamodel.md.
 """
 
 from __future__ import annotations

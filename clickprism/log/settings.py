@@ -76,7 +76,7 @@ class TimeMapping:
 
 @dataclass(frozen=True)
 class ColumnMapping:
-    """Which column of a foreign log holds which of our fields; docs/datamodel.md shows a file.
+    """Which column of a foreign log holds which of our fields; docs/reference/datamodel.md shows a file.
 
     Fields that are not named keep our names.
 

@@ -6,8 +6,8 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,11 +16,11 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from clickprism._util.files import create_folder, write_file
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, counted
 from clickprism.data.click_table import LEAKS, TableSettings, read_click_table, text_rows
 from clickprism.data.encoding import days_of
 from clickprism.data.logged import Logged
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import ClickprismError, DataError, SettingError
 from clickprism.project.settings import FILE, Privacy, ProjectSettings, Source, Training, as_toml, redact
 from clickprism.project.source import LOG, ingest_files, is_sessions, safe_errors, source_files
 
@@ -81,12 +81,23 @@ class Understood:
         ]
 
 
-def init(folder: Path, source: str, *, sql: str = "", outcome: str = "click", replace: bool = False) -> Understood:
+def init(
+    folder: Path,
+    source: str,
+    *,
+    map: Sequence[str] = (),  # noqa: A002 - the name of the option and of the setting
+    mapping: Path | None = None,
+    sql: str = "",
+    outcome: str = "click",
+    replace: bool = False,
+) -> Understood:
     """Create a project: look at the source, and write `clickprism.toml` with what was found out.
 
     Args:
         folder: Folder of the project; it may exist if it has no `clickprism.toml`.
         source: File, folder, pattern, URL of a database, or remote folder, from the current folder.
+        map: Role and column of a table, such as "document=sku", for columns without a usual name.
+        mapping: TOML file that says which field of the events holds what, for events in no known format.
         sql: Query to a database.
         outcome: What rankers are trained for.
         replace: Replace an existing `clickprism.toml`.
@@ -94,14 +105,25 @@ def init(folder: Path, source: str, *, sql: str = "", outcome: str = "click", re
     folder = folder.absolute()
     if (folder / FILE).exists() and not replace:
         raise DataError("exists already", file=folder / FILE, remedy="Edit it, or add --replace to write it again")
-    near = source if "://" in source else os.path.relpath(source, folder)
-    path = near if near.count("..") <= NEAR else os.path.abspath(source)
-    draft = ProjectSettings(source=Source(path=path, table=True, read="memory", sql=sql))
+    about = Source(
+        path=source if "://" in source else _near(source, folder),
+        mapping="" if mapping is None else _near(str(mapping), folder),
+        table=True,
+        read="memory",
+        sql=sql,
+    )
+    draft = ProjectSettings(source=about, columns=TableSettings(map=tuple(map)))
     create_folder(folder)
     with safe_errors(draft):
         settings, found = _look(folder, draft, outcome)
     write_file(folder / FILE, as_toml(settings))
     return found
+
+
+def _near(path: str, folder: Path) -> str:
+    """Return a path relative to a folder, or an absolute path if it is far away."""
+    near = os.path.relpath(path, folder)
+    return near if near.count("..") <= NEAR else os.path.abspath(path)
 
 
 def _look(folder: Path, draft: ProjectSettings, outcome: str) -> tuple[ProjectSettings, Understood]:
@@ -114,7 +136,7 @@ def _look(folder: Path, draft: ProjectSettings, outcome: str) -> tuple[ProjectSe
     files = [Path(name) for name in source_files(folder, draft, lambda _: None)]
     if (files[0].parent / "log.toml").exists():
         raise DataError("is an ingested log, not a source", file=files[0].parent, remedy="Name the raw files")
-    if is_events(files[0]) or ubi_files(str(files[0])):
+    if draft.source.mapping or (not draft.columns.map and (is_events(files[0]) or ubi_files(str(files[0])))):
         return _events(folder, draft, files)
     if is_sessions(str(files[0])):
         return _sessions(folder, draft, files)
@@ -186,18 +208,20 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
     from clickprism.log.open_log import read_log
     from clickprism.log.store import LogStore
 
-    groups: dict[str, list[Path]] = {}  # UBI keeps searches and events of a day in files of their own
+    groups: dict[str, list[Path]] = {}  # UBI keeps searches and events of a day in separate files
     for file in files:
         groups.setdefault(re.sub(r"^[A-Za-z]+[-_.]?", "", file.name), []).append(file)
     names = sorted(groups)
     places = np.unique(np.linspace(0, len(names) - 1, SAMPLED // len(groups[names[0]]) or 1).astype(int))
     chosen = [file for place in places for file in groups[names[place]]]
     rows: list[dict[str, Any]] = []
+    copies: dict[str, str] = {}
     with TemporaryDirectory(prefix="clickprism-init-") as temporary:
         sample, project = Path(temporary) / "sample", Path(temporary) / "project"
         sample.mkdir()
         for number, file in enumerate(chosen):
             copy = sample / f"{number}-{file.name.removesuffix('.gz').removesuffix('.zst')}"
+            copies[str(copy)] = str(file)
             if file.suffix == ".parquet":
                 os.symlink(file.absolute(), copy)
                 continue
@@ -208,10 +232,13 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
                     rows += [row] if isinstance(row := json.loads(line), dict) else []
         ubi = any({"action_name", "query_response_hit_ids"} & row.keys() for row in rows)
         base: Literal[-1, 0, 1] = _ordinal_base(rows) if ubi else (-1)
-        settings = ProjectSettings(
-            source=Source(path=draft.source.path, schema="ubi" if base >= 0 else "auto", ordinal_base=base)
-        )
-        ingest_files(project, settings, sorted(map(str, sample.iterdir())), lambda _: None)
+        about = replace(draft.source, table=False, read="ingest", schema="ubi" if ubi else "auto", ordinal_base=base)
+        settings = ProjectSettings(source=about)
+        if about.mapping:
+            settings = replace(settings, source=replace(about, mapping=str(folder / about.mapping)))
+        with _original_names(copies):
+            ingest_files(project, settings, sorted(copies), lambda _: None)
+        settings = ProjectSettings(source=about)
         logged = read_log(project / LOG)
         with connect("duckdb", memory="1GB") as engine:
             info = log_info(LogStore.open(project / LOG), engine)
@@ -223,7 +250,7 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
     ]
     return settings, Understood(
         project=folder.name,
-        kind=f"{'UBI events' if base >= 0 else 'events'} in {len(files):,} files; {len(chosen):,} were looked at",
+        kind=f"{'UBI events' if base >= 0 else 'events'} in {counted(len(files), 'file')}; {len(chosen):,} looked at",
         rows=tuple({key: text[:WIDTH] for key, text in row.items()} for row in first),
         roles={"events": kinds, "users": f"{info.users:,}"},
         features=logged.feature_names,
@@ -232,6 +259,17 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
         positions=tuple((each.position, each.shown, each.clicked) for each in info.positions[:20]),
         notes=(*([f"The first position is called {base} in the events."] if base >= 0 else []), *logged.notes),
     )
+
+
+@contextmanager
+def _original_names(copies: Mapping[str, str]) -> Iterator[None]:
+    """Name the original files instead of their copies in an error of the block."""
+    try:
+        yield
+    except ClickprismError as error:
+        for copy, original in copies.items():
+            error.args = tuple(each.replace(copy, original) for each in error.args)
+        raise
 
 
 def _by_position(logged: Logged) -> tuple[tuple[int, int, int], ...]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, final
 
 from clickprism._util.crash_points import crash_point
 from clickprism._util.files import create_folder, lock, read_json, write_file
-from clickprism._util.stages import EPOCH
+from clickprism._util.resumable import fixed_time, start_time
 from clickprism._util.tables import Table, to_json, to_plain
 from clickprism.errors import DataError, SettingError
 from clickprism.project import source
@@ -180,7 +179,7 @@ class _Run:
         self.state = folder / STATE
         self.step = ""
         begun = read_json(self.state / RUN) if (self.state / RUN).is_file() else {}
-        self.started = datetime.fromisoformat(begun["started"]) if begun else _now()
+        self.started = datetime.fromisoformat(begun["started"]) if begun else start_time()
         self.rows: dict[str, StepRun] = {each["step"]: StepRun(**each) for each in begun.get("steps", ())}
         self.context = Context(folder, settings, self.started, self._say, _kept(folder))
 
@@ -240,7 +239,7 @@ class _Run:
         self.context.kept[step.name] = kept = Kept("", needs, output, text, to_plain(made.result))
         kept = replace(kept, reads=self._reads(step))
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        times = (0.0, 0.0, 0.0) if os.environ.get(EPOCH) else (round(seconds, 3), round(spent, 3), round(used, 1))
+        times = (0.0, 0.0, 0.0) if fixed_time() else (round(seconds, 3), round(spent, 3), round(used, 1))
         self.rows[step.name] = StepRun(step.name, True, reason, text, *times)
         self._save_run()
         write_file(self.state / f"{step.name}.json", redact(to_json(kept), self.settings) + "\n")
@@ -256,7 +255,8 @@ class _Run:
         """Write the page, the record and the metrics of the run; then the run is complete."""
         folder = self.folder / "runs" / self.started.strftime(NAME)
         rows = [to_plain(each) for each in steps]
-        report = write_pages(folder, self.folder, self.settings, self.started, steps=rows, status=status)
+        curve = self.context.result("log-model").get("curve", {})
+        report = write_pages(folder, self.folder, self.settings, self.started, steps=rows, status=status, curve=curve)
         crash_point("report-written")
         (self.state / RUN).unlink(missing_ok=True)
         return report
@@ -276,9 +276,3 @@ def _needed(last: str) -> set[str]:
         found.add(name)
         waiting += needs[name]
     return found
-
-
-def _now() -> datetime:
-    """Return the time, or that of SOURCE_DATE_EPOCH, with which two runs write the same files."""
-    given = os.environ.get(EPOCH, "")
-    return datetime.fromtimestamp(int(given), UTC) if given.isdecimal() else datetime.now(UTC).replace(microsecond=0)

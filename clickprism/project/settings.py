@@ -42,7 +42,8 @@ class Source:
             at the folder of the project. Write passwords as ${NAME}: the environment variable is read when it is used.
         read: "ingest" adds new files to the log of the project; "memory" reads the whole table again if it changed.
         table: Whether the rows are a table with one row for each result, not events.
-        schema: Format of events: auto, clickprism, ubi, metarank, yandex or mapping.
+        schema: Format of events: auto, clickprism, ubi, metarank or yandex.
+        mapping: TOML file that says which field of the events holds what, for events in no known format.
         ordinal_base: Number of the first position in events, 0 or 1; -1 if the format says it.
         sql: Query to a database.
     """
@@ -50,7 +51,8 @@ class Source:
     path: str
     read: Literal["ingest", "memory"] = "ingest"
     table: bool = False
-    schema: Literal["auto", "clickprism", "ubi", "metarank", "yandex", "mapping"] = "auto"
+    schema: Literal["auto", "clickprism", "ubi", "metarank", "yandex"] = "auto"
+    mapping: str = ""
     ordinal_base: Literal[-1, 0, 1] = -1
     sql: str = ""
 
@@ -213,7 +215,7 @@ class ProjectSettings:
         path = expand(self.source.path)
         if self.source.remote:
             return str(folder / FETCHED)
-        return path if "://" in path else str(folder / path)
+        return path if "://" in path else os.path.normpath(folder / path)
 
     def store(self, folder: Path) -> str:
         """Return the address of the online store."""
@@ -293,7 +295,7 @@ def _comments(cls: type[object]) -> dict[str, str]:
 
 def as_toml(settings: ProjectSettings) -> str:
     """Return the settings as TOML with a comment for each part, as `init` writes them."""
-    lines = ["# A project of clickprism. Run: clickprism run . (docs/tutorial.md)"]
+    lines = ["# A project of clickprism. Run: clickprism run . (docs/start/tutorial.md)"]
 
     def add(settings: object) -> None:
         for name, value in vars(settings).items():

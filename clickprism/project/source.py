@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clickprism._util.files import atomic_file, create_folder, sha256
 from clickprism.errors import ClickprismError, DataError, UnsupportedError
-from clickprism.project.settings import FETCHED, ProjectSettings, expand, redact
+from clickprism.project.settings import FETCHED, FILE, ProjectSettings, expand, redact
 
 if TYPE_CHECKING:
     from clickprism.data.logged import Logged
@@ -44,8 +44,8 @@ def source_files(folder: Path, settings: ProjectSettings, note: Note) -> dict[st
     files = sorted(each for one in found for each in (one.rglob("*") if one.is_dir() else [one]) if each.is_file())
     files = [each for each in files if not each.name.startswith((".", "_")) and not each.name.endswith(PARTIAL)]
     if not files:
-        remedy = "Check source.path in clickprism.toml"
-        raise DataError("there is no such file, or the folder is empty", file=settings.source.path, remedy=remedy)
+        remedy = f"Check {'source.path in clickprism.toml' if (folder / FILE).exists() else '--source'}"
+        raise DataError("there is no such file, or the folder is empty", file=place, remedy=remedy)
     return {str(each): [(about := each.stat()).st_size, about.st_mtime_ns] for each in files}
 
 
@@ -89,6 +89,7 @@ def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], 
         memory=settings.memory,
         schema=None if source.schema == "auto" or source.table else source.schema,
         ordinal_base=None if source.ordinal_base == -1 or source.table else source.ordinal_base,
+        mapping=folder / source.mapping if source.mapping else None,
     )
 
     def add(paths: Sequence[str]) -> None:

@@ -8,13 +8,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, final
 
+import numpy as np
+
 from clickprism._util.files import write_file
-from clickprism._util.tables import Table, to_json, to_plain
+from clickprism._util.tables import Table, counted, to_json, to_plain
 from clickprism.project import source
 from clickprism.project.settings import ProjectSettings, redact
 from clickprism.project.steps import RANKERS, Kept
 
 REPORT, RECORD = "report.html", "record.json"
+NO_RANKER: Final = "There is no ranker to serve."
 NOT_BIASES: Final = ("coverage", "identifiability", "fit")  # findings of the diagnosis about the log itself
 
 
@@ -67,17 +70,27 @@ class ProjectStatus:
     last_run: str
     attention: tuple[str, ...]
 
+    @property
+    def found_biases(self) -> str:
+        """Return the names of the biases that the log has."""
+        present = [name for name, each in self.biases.items() if each == "present" and name not in NOT_BIASES]
+        return ", ".join(present) or "none found"
+
+    @property
+    def since_text(self) -> str:
+        """Return when the ranker was promoted, such as 2026-03-01 12:30 UTC."""
+        return f"{datetime.fromisoformat(self.since):%Y-%m-%d %H:%M} UTC" if self.since else ""
+
     def tables(self) -> list[Table]:
         """Return one table: the log, the ranker, and what needs attention."""
-        present = [name for name, each in self.biases.items() if each == "present" and name not in NOT_BIASES]
-        log = f"{self.searches:,} searches of {self.queries:,} queries, {self.clicks:,} clicks, {self.files:,} files"
+        size = f"{self.searches:,} searches of {self.queries:,} queries, {self.clicks:,} clicks"
         curve = " ".join(f"{value:.2f}" for value in self.observation[:10])
         rows = [
-            ["log", log],
-            ["biases", ", ".join(present) or "none found"],
+            ["log", f"{size}, {counted(self.files, 'file')}"],
+            ["biases", self.found_biases],
             ["observation by position", curve or "not estimated yet"],
             ["judgment list", f"{self.judged:,} pairs"],
-            ["ranker", f"{self.ranker} since {self.since}" if self.ranker else "none"],
+            ["ranker", f"{self.ranker} since {self.since_text}" if self.ranker else "none"],
             *([["why", self.why]] if self.why else []),
             *([["shadow", f"{self.shadow}: {self.shadow_reason}"]] if self.shadow else []),
             ["training", self.decision or "not decided yet"],
@@ -142,8 +155,8 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
     if trained.get("refused"):
         found.append(f"No ranker: {trained['refused']}")
     if trained.get("version") and trained.get("version") == promoted.get("version") and not trained["valued"]:
-        interleave = f"clickprism serve {folder.name} --interleave BUNDLE"
-        found.append(f"The log does not show how many clicks the ranker gets. Compare it online: {interleave}")
+        how = "Show its order in a share of the searches, name the ranker in the events, and run"
+        found.append(f"The gain of the ranker is not known. {how}: clickprism evaluate buckets {folder.name}/log")
     if promoted.get("shadow") and not promoted.get("rollout"):
         found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
     if settings.source.read == "memory" and source.log_state(folder):
@@ -162,28 +175,49 @@ def write_pages(
     *,
     steps: Sequence[Mapping[str, Any]],
     status: ProjectStatus,
+    curve: Mapping[str, Sequence[float]],
 ) -> Path:
-    """Write the page and the record of a run, and the metrics; return the page."""
+    """Write the page and the record of a run, and the metrics; return the page.
+
+    Args:
+        run: Folder of the run.
+        folder: Folder of the project.
+        settings: Settings of the project.
+        started: Start of the run.
+        steps: What the run did with each step.
+        status: What the project contains.
+        curve: The position curve with its ends, `values`, `lower` and `upper`, [positions] each; empty without one.
+    """
+    from clickprism.evaluation.plots import observation_curve, svg
     from clickprism.evaluation.report import write_report
 
-    rows = []
+    rows, figures = [], {}
     for each in steps:
         times = [f"{each['seconds']:.1f}", f"{each['cpu_seconds']:.1f}"] if each["ran"] else ["", ""]
         rows.append([each["step"], *times, each["text"] or each["reason"]])
-    serves = f"{status.ranker} serves since {status.since}. {status.why}"
+    if curve:
+        values, *ends = (np.array(curve[name]) for name in ("values", "lower", "upper"))
+        drawn = observation_curve(None, {"estimate": values}, intervals={"estimate": (ends[0], ends[1])})
+        title = "How often each position is observed, relative to position 1, with 95% interval"
+        figures[title] = svg(drawn, title=title)
     verdict = [
-        serves if status.ranker else "There is no ranker to serve.",
-        status.decision,
+        f"The log has {status.searches:,} searches with {status.clicks:,} clicks. Biases: {status.found_biases}.",
+        f"Ranker {status.ranker} serves since {status.since_text}. {status.why}" if status.ranker else NO_RANKER,
         *([f"A newer ranker was not promoted. {status.shadow_reason}"] if status.shadow else []),
+        f"Training: {status.decision}" if status.decision else "",
         *status.attention,
     ]
     page = write_report(
         run / REPORT,
         title=f"{folder.name}: run of {started:%Y-%m-%d %H:%M} UTC",
         summary="\n\n".join(redact(each, settings) for each in verdict if each),
-        comparison=[*status.tables(), Table("Steps", ["step", "seconds", "CPU seconds", "result"], rows)],
-        figures={},
+        comparison=[],
+        figures=figures,
         settings=to_plain(settings),
+        folded={
+            "What the project contains": status.tables(),
+            "Steps of this run": [Table("", ["step", "seconds", "CPU seconds", "result"], rows)],
+        },
         next_commands=[f"clickprism status {folder.name}", f"clickprism serve {folder.name}"],
     )
     record = {"format": "clickprism run", "version": 1, "started": started.isoformat(), "steps": list(steps)}

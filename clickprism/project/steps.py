@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 import numpy as np
 
 from clickprism._util.files import atomic_file, sha256
-from clickprism._util.tables import to_json
+from clickprism._util.tables import counted, to_json
 from clickprism.errors import DataError
 from clickprism.project import retrain, source
 from clickprism.project.settings import ProjectSettings, period
@@ -179,8 +179,8 @@ def _source(ctx: Context) -> Made:
     before = ctx.result("source").get("files", {})
     new = [name for name, about in ctx.files.items() if before.get(name) != about]
     size = sum(about[0] for about in ctx.files.values())
-    text = f"{len(ctx.files):,} files, {size / 1e6:,.1f} MB; {len(new):,} new" if ctx.files else "read the database"
-    return Made({"files": ctx.files, "bytes": size}, text, ctx.content)
+    text = f"{counted(len(ctx.files), 'file')}, {size / 1e6:,.1f} MB; {len(new):,} new"
+    return Made({"files": ctx.files, "bytes": size}, text if ctx.files else "read the database", ctx.content)
 
 
 def _ingest(ctx: Context) -> Made:
@@ -281,7 +281,7 @@ def _decide(ctx: Context) -> Made:
     if not logged.has_features:
         result["train"], reason = False, "The log has no features of documents, so the result is the judgment list."
     elif not trained.get("version"):
-        reason = "There is no ranker yet."
+        reason = "First training: there was no ranker."
     elif trained["settings"] != settings:
         reason = "The settings of the training have changed."
     else:
@@ -293,10 +293,11 @@ def _drift(ctx: Context, before: Plain, result: dict[str, Any]) -> str:
     """Compare the log with that of the last training; fill in the result, and return the reason."""
     own, clicks, last = ctx.settings.training, int(ctx.logged.clicks.clicks.sum()), before["last_day"]
     start = None if ctx.logged.days is None or last is None else last + 1
-    recent = None if start is None else ctx.from_day(start)
-    new = 0 if recent is None else int(recent.clicks.clicks.sum())
-    drifted = []
-    if recent is not None and new >= own.new_clicks:
+    recent = ctx.from_day(start)
+    if not ctx.ingests and not len(recent.clicks):  # the table was replaced by one with the same days
+        recent, start = ctx.logged, None
+    new, drifted = int(recent.clicks.clicks.sum()), []
+    if new >= own.new_clicks:
         ctx.say("testing the new searches for drift")
         found = retrain.changes(before, recent, ctx.fit_recent(recent), _current_scores(ctx, recent), own)
         result |= {"changes": [asdict(each) for each in found], "recent_from": start}
@@ -307,9 +308,9 @@ def _drift(ctx: Context, before: Plain, result: dict[str, Any]) -> str:
     if clicks >= own.growth * before["clicks"]:
         return f"The log has {clicks / before['clicks']:.1f} times the clicks of the last training."
     result |= {"train": False, "recent_from": None}
-    if new >= own.new_clicks:
-        return f"{new:,} new clicks show no drift."
-    return f"Only {new:,} new clicks on new days; drift is tested from {own.new_clicks:,} on."
+    if new < own.new_clicks:
+        return f"Only {new:,} new clicks on new days; drift is tested from {own.new_clicks:,} on."
+    return f"{new:,} new clicks show no drift." if start is not None else "The changed table shows no drift."
 
 
 def _current_scores(ctx: Context, logged: Logged) -> Float64 | None:

@@ -37,7 +37,7 @@ class Attention:
 
     The paper's pooling weights all features alike, which loses the information which feature contributed what; the
     default has weights w_i for each feature, and connections around the attention for the tokens and for the features
-    themselves. docs/attention.md has the effect of each change, and the cost.
+    themselves. docs/research/attention.md has the effect of each change, and the cost.
 
     Attributes:
         form: "residual", with connections around the attention and weights for each feature, or "paper", the printed

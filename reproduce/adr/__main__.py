@@ -1,6 +1,6 @@
 """Tables 1 to 4 and Figure 4 of "Approximated Doubly Robust Search Relevance Estimation" (Zou et al., CIKM 2022).
 
-A search engine with texts is simulated and its raw log goes through the product. See docs/reproduce_adr.md.
+A search engine with texts is simulated and its raw log goes through the product. See docs/research/adr.md.
 """
 
 from __future__ import annotations

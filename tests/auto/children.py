@@ -12,7 +12,7 @@ import clickprism.evaluation.plots
 import clickprism.serve.bundle.bundle
 import clickprism.training.fit  # noqa: F401 - imported once, before the forks
 from clickprism._util.crash_points import VARIABLE
-from clickprism._util.stages import EPOCH
+from clickprism._util.resumable import EPOCH
 from clickprism.auto.run import AutoResult, auto
 from reproduce.common.engines import EngineSettings, EngineWorld, engine_world
 

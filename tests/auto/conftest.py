@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clickprism._util.crash_points import VARIABLE
-from clickprism._util.stages import EPOCH
+from clickprism._util.resumable import EPOCH
 from clickprism.auto.run import AutoResult
 from tests.auto.children import run
 

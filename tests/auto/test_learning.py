@@ -102,7 +102,7 @@ def test_the_engine_s_score_repairs_what_selection_does_to_the_weights() -> None
 
 
 @pytest.mark.parametrize("networks", [0, 2])
-def test_a_scorer_and_the_ranker_that_is_served_score_alike(networks: int) -> None:
+def test_a_scorer_gives_the_scores_of_the_served_ranker(networks: int) -> None:
     rng = np.random.default_rng(4)
     features, query = rng.normal(size=(60, 4)), np.repeat(np.arange(10), 6)
     clicks = rng.poisson(1.0, 60).astype(np.float64)

@@ -99,7 +99,7 @@ def test_verify_checks_every_file(runs: Path, bundle: Path, tmp_path: Path, cli:
     assert "was changed" in cli("model", "verify", broken, code=1).stderr
 
 
-def test_every_kind_of_file_is_scored_alike(bundle: Path, tmp_path: Path, cli: Run) -> None:
+def test_every_kind_of_file_gets_the_same_scores(bundle: Path, tmp_path: Path, cli: Run) -> None:
     lists = raw_lists(4, 5, seed=7, missing=False)
     wanted = network_model(MLP(hidden=(4,)), "query-minmax").score(lists)
     named = Lists(lists.features, lists.offsets, lists.query_ids, np.array([f"d{row}" for row in range(20)]))

@@ -14,11 +14,11 @@ from clickprism.cli.reference import examples, reference
 from tests.conftest import commands, parse_command
 
 Run = Callable[..., Any]
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), "docs/cli.md is not current: make docs"
+    assert PAGE.read_text(encoding="utf-8") == reference(), "docs/reference/cli.md is not current: make docs"
 
 
 def test_the_page_has_every_command_and_exit_code() -> None:

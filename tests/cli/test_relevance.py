@@ -132,7 +132,7 @@ def test_parameters_are_for_other_estimators(three: Path, cli: Run) -> None:
     assert "no model is fitted" in cli("relevance", "estimate", *words, *saved, code=2).stderr
 
 
-def test_documents_that_never_moved_are_warned_about(three: Path, cli: Run) -> None:
+def test_documents_shown_at_one_position_only_are_warned_about(three: Path, cli: Run) -> None:
     found = cli("relevance", "estimate", three / "log", "--out", three / "e.parquet", "--model", three / "model")
     assert "Warning: observation at positions 2 to 3 is not identified" in found.stderr
     assert "mostly from" in found.stdout

@@ -273,7 +273,7 @@ def test_expectations_agree_with_enumeration() -> None:
 
 @pytest.mark.parametrize("model", [BayesianModel, ClickChainModel])
 @pytest.mark.parametrize("prior", [Prior(), NONE])
-def test_em_climbs_to_a_place_where_the_slope_is_zero(
+def test_em_ends_where_the_gradient_is_zero(
     model: type[BayesianModel | ClickChainModel], prior: Prior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = random_log(seed=6, sessions=500)

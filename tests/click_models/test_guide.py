@@ -1,4 +1,4 @@
-"""The examples of docs/click_models.md run in order, and compare the models as the page says."""
+"""The examples of docs/guides/click_models.md run in order, and compare the models as the page says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "click_models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "click_models.md"
 
 
 def test_the_examples_of_the_guide_run(

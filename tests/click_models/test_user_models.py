@@ -203,7 +203,7 @@ TRUST = {  # theta, plus, minus at positions 1 to 12
 
 
 @pytest.mark.parametrize("setting", TRUST)
-def test_trust_user_rates(setting: str) -> None:
+def test_users_with_trust_click_at_the_published_rates(setting: str) -> None:
     user = build(TrustUser, {"setting": setting})
     theta, plus, minus = TRUST[setting]
     assert user.observation(K) == pytest.approx(theta)
@@ -215,7 +215,7 @@ def test_trust_user_rates(setting: str) -> None:
     assert_close(clicks, theta * (plus * attractions + minus * (1 - attractions)))
 
 
-def test_trust_numbers() -> None:
+def test_the_hyperbolic_trust_model_has_the_published_values() -> None:
     plus, minus = TrustUser().trust(np.array([1, 10, 200]))
     assert plus.tolist() == pytest.approx([0.98, 0.89, 0.00325])
     assert minus.tolist() == pytest.approx([0.65, 0.065, 0.00325])
@@ -263,7 +263,7 @@ def test_crux_features_are_those_that_determine_the_grade() -> None:
     assert draw_weights(0.0, 3, np.random.default_rng(0)) == (0, 0, 0)
 
 
-def test_realised_coupling() -> None:
+def test_coupling_reports_its_deviation_and_correlation_by_hand() -> None:
     judged = judged_lists()
     strong = coupling(CoupledUser(columns=(3,), weights=(2.0,)), judged)
     column = judged.lists.features[:, 3]

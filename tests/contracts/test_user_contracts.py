@@ -103,7 +103,7 @@ def test_what_is_shown_is_not_changed(user: User) -> None:
     assert np.array_equal(clicks, copied)
 
 
-def test_a_click_is_what_was_seen_and_attracted(user: User) -> None:
+def test_a_click_is_observation_times_attraction(user: User) -> None:
     response = user.click(make_shown([10] * 500), seed=3)
     assert np.array_equal(response.clicks, response.observed & response.attracted)
     assert (response.attracted & ~response.observed).any(), "attraction is drawn for what was not seen too"

@@ -125,7 +125,7 @@ def test_changed_content_and_options_are_parsed_again(file: Path, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["features.npy", "grades.npy", "query_ids.npy", "manifest"])
 @pytest.mark.parametrize("damage", ["missing", "short", "garbled", "empty"])
-def test_damaged_entries_are_made_anew(file: Path, tmp_path: Path, parses: list[Path], name: str, damage: str) -> None:
+def test_damaged_entries_are_rebuilt(file: Path, tmp_path: Path, parses: list[Path], name: str, damage: str) -> None:
     cache = tmp_path / "cache"
     expected = read_letor(file, cache=cache).lists.features
     victim = entry(cache) / name

@@ -52,7 +52,7 @@ def positions(log: Any) -> list[list[int]]:
     return [log.clicks.positions[start:stop].tolist() for start, stop in zip(starts, stops, strict=True)]
 
 
-def test_what_was_seen_grades_and_weights_are_read() -> None:
+def test_observations_grades_and_weights_are_read() -> None:
     given = rows(search=[1, 1, 2, 2], position=[1, 2, 1, 2], document=["007", "8", "007", "8"], click=[1, 0, 0, 1])
     log = cp.read_log({**given, "in_view": [1, 1, 1, 0], "grade": [2, None, 1, 0], "w": [0.5, 1, 1, 1]}, weight="w")
     assert log.clicks.seen is not None

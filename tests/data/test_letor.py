@@ -311,7 +311,7 @@ def test_nothing_valid_is_an_error_even_in_quarantine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["data.txt", "data.gz", "data.zst"])
 @pytest.mark.parametrize("kind", ["plain", "gzip", "two gzip", "zstd", "two zstd"])
-def test_compression_is_told_by_content(tmp_path: Path, kind: str, name: str) -> None:
+def test_compression_is_detected_by_content(tmp_path: Path, kind: str, name: str) -> None:
     head, tail = b"1 qid:1 1:0.5\n", b"0 qid:1 1:2"
     pack = zstandard.ZstdCompressor().compress
     packed = {

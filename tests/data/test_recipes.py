@@ -64,7 +64,7 @@ def test_what_is_missing_is_named(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_subsets_turn_around(tmp_path: Path) -> None:
+def test_folds_rotate_over_the_subsets(tmp_path: Path) -> None:
     for number in (1, 2, 3, 4):
         (tmp_path / f"S{number}.txt").write_text(subset(number))
     assert check("mq2008", tmp_path).missing == ("S5.txt",)

@@ -61,7 +61,7 @@ def test_a_database_is_read_in_batches(database: Path) -> None:
     assert [len(batch) for batch in batches] == [70, 70, 70, 70, 20]
 
 
-def test_duckdb_files(tmp_path: Path) -> None:
+def test_a_duckdb_file_is_read_by_a_query(tmp_path: Path) -> None:
     file = tmp_path / "shop.duckdb"
     with duckdb.connect(str(file)) as connection:
         connection.register("frame", shop_clicks(30))

@@ -77,7 +77,7 @@ def test_the_answer_of_a_search(tmp_path: Path) -> None:
     check(cp.read_log(tmp_path / "answer.json"))
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_ubi_in_parquet_files_is_read(tmp_path: Path) -> None:
     # the last query has all fields, which Arrow takes from the first row
     pq.write_table(pa.Table.from_pylist(QUERIES[::-1]), tmp_path / "queries.parquet")
     pq.write_table(pa.Table.from_pylist(EVENTS), tmp_path / "events.parquet")

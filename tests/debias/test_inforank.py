@@ -78,7 +78,7 @@ def test_an_anchored_observation_is_one_for_all_at_the_first_position(clicks: Cl
 
 
 @pytest.mark.parametrize("form", [{}, {"observation": "anchored"}])
-def test_what_is_served_is_relevance_seen_at_the_first_position(clicks: Clicks, form: dict[str, Any]) -> None:
+def test_the_served_score_is_relevance_at_the_first_position(clicks: Clicks, form: dict[str, Any]) -> None:
     """The ranker takes features alone: its order is that of P(R | O = 1, x, k = 1), wherever documents stood."""
     learner = learner_of(clicks, **form)
     documents = torch.from_numpy(clicks.lists.features[:50].copy())
@@ -108,7 +108,7 @@ def test_the_information_takes_the_dependence_out() -> None:
     assert 0 < gaps[0.5] < gaps[0.0] / 2
 
 
-def test_what_was_seen_teaches_the_observation() -> None:
+def test_recorded_views_train_the_observation() -> None:
     """With a beacon in the log the curve is that of the users, and the loss is two cross entropies."""
     data = synthetic(SyntheticSettings(train_queries=100, validation_queries=2, test_queries=2))
     log = simulate(data.train, PositionUser(), sessions=20_000, seed=0, settings=SimulationSettings(seen=True))

@@ -122,7 +122,7 @@ def test_log_o_at_one_position_is_that_of_the_table(
     learner.click_logits(pad(clicks, np.arange(20)))
 
 
-def test_clicks_in_the_first_place_stay_as_they_are_when_it_is_always_seen(clicks: Clicks) -> None:
+def test_clicks_at_position_one_are_unchanged_if_it_is_always_observed(clicks: Clicks) -> None:
     torch.manual_seed(0)
     observed = scattered(DocumentObservation(features=5, positions=12, hidden=0, flat=False))
     learner = DecoupledLearner(Decoupling(first=1.0), MLP(hidden=(4,)).build(5), clicks, observed, ())

@@ -52,7 +52,7 @@ def test_the_penalty_is_the_mean_square_of_the_slope(hidden: int) -> None:
 
 
 @pytest.mark.parametrize("hidden", [0, 6], ids=["linear", "mlp"])
-def test_all_documents_start_alike(hidden: int) -> None:
+def test_all_documents_start_with_the_same_value(hidden: int) -> None:
     x = torch.randn(7, 3)
     for flat in (False, True):
         observed = DocumentObservation(features=3, positions=4, hidden=hidden, flat=flat)
@@ -169,7 +169,7 @@ def test_a_small_log_gets_the_curve_alone(clicks: Clicks) -> None:
     assert torch.equal(observed.steepness(features_of(clicks)), torch.ones(clicks.lists.documents))
 
 
-def test_an_observation_that_diverges_says_so(clicks: Clicks) -> None:
+def test_a_diverging_observation_raises_an_error(clicks: Clicks) -> None:
     huge = replace(clicks, lists=clicks.lists.with_features(clicks.lists.features * np.float32(1e25)))
     for settings in (QUICK, replace(QUICK, held_out=0.5)):
         with pytest.raises(TrainingError, match=r"observation of documents is not finite.*normalise"):
@@ -220,7 +220,7 @@ def engine_log(*, bend: float, seed: int = 0) -> tuple[Clicks, np.ndarray[Any, A
     return log, 1 / np.arange(1, length + 1)
 
 
-def test_documents_that_moved_give_the_curve_where_the_engine_knows_more_than_the_features() -> None:
+def test_documents_at_several_positions_give_the_curve_if_the_engine_knows_more_than_the_features() -> None:
     """Dual learning takes relevance that falls with the position for observation; the anchor is right within .1."""
     log, truth = engine_log(bend=0.0)
     torch.manual_seed(0)
@@ -242,7 +242,7 @@ def test_documents_are_in_the_observation_where_the_log_model_finds_coupling() -
     assert high > low + 0.5  # 1.6 and .4 in truth
 
 
-def test_without_documents_that_moved_there_is_no_anchor(clicks: Clicks) -> None:
+def test_without_documents_at_several_positions_there_is_no_anchor(clicks: Clicks) -> None:
     log, _ = engine_log(bend=0.0)
     still = log.take(np.arange(0, len(log), 6))  # one order of each query
     assert position_curve(still) is None

@@ -63,7 +63,7 @@ def test_an_engine_that_reacts_to_clicks() -> None:
     assert diagnosed(policy="feedback").verdict("feedback") == "present"
 
 
-def test_no_position_bias() -> None:
+def test_position_bias_is_absent_if_all_positions_are_observed() -> None:
     assert diagnosed(severity=0.0).verdict("position") == "absent"
 
 

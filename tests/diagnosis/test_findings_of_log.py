@@ -10,7 +10,7 @@ from clickprism.diagnosis.drift import drift, sums_p_value
 from tests.diagnosis.tiny_logs import Page, log_of, swapped
 
 
-def test_coverage_counts() -> None:
+def test_coverage_counts_searches_documents_and_clicks() -> None:
     pages = [((0, 1), (1,), 3, 0), ((1, 0), (), 2, 0), ((3, 4), (1, 2), 1, 0)]
     facts = coverage(log_of(pages, documents=[3, 2])).details
     assert (facts["searches"], facts["queries"], facts["queries_once"]) == (6, 2, 1)

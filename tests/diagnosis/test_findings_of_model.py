@@ -55,7 +55,7 @@ def test_the_other_verdicts_on_position_bias() -> None:
     )
 
 
-def test_a_curve_that_only_features_identify_says_so() -> None:
+def test_a_curve_that_only_features_identify_has_a_note() -> None:
     linkage = replace(
         LINKAGE,
         identified=("documents", "features", "features"),
@@ -101,7 +101,7 @@ def test_the_document_with_most_clicks_is_not_always_the_best() -> None:
     assert top_changes(log, hand_made(relevance=relevance([], [], [], []))) == 0.0
 
 
-def test_linked_positions() -> None:
+def test_linked_positions_are_identifiable() -> None:
     found = identifiability(hand_made())
     assert found.word == "✓ identifiable"
     assert "All 3 positions are linked by documents shown at several positions; 8 of 10" in found.sentence
@@ -189,7 +189,7 @@ def test_interaction_asks_the_model_for_its_conditional_test() -> None:
     ("verdict", "words"),
     [("present", "The engine reacts to clicks"), ("absent", "does not react to clicks"), ("inconclusive", "is weak")],
 )
-def test_feedback(verdict: results.Verdict, words: str) -> None:
+def test_the_finding_on_feedback_gives_verdict_and_advice(verdict: results.Verdict, words: str) -> None:
     found = feedback(hand_made(feedback=results.Feedback(verdict, -2.0, 0.023)))
     assert found.verdict == verdict
     assert words in found.sentence
@@ -212,7 +212,7 @@ def test_feedback_says_how_far_documents_move() -> None:
     assert "falls by" not in absent.sentence
 
 
-def test_goodness_of_fit() -> None:
+def test_a_bad_fit_names_the_position_and_its_excess() -> None:
     assert fit(hand_made()).word == "✓ fits"
     ratio, z = np.ones((3, 2)), np.zeros((3, 2))
     ratio[1, 0], z[1, 0] = 1.3, 5.0

@@ -49,7 +49,7 @@ def test_without_a_past_nothing_is_popular() -> None:
     assert np.isnan([found.popular, found.mean, found.correlation]).all()
 
 
-def test_items_that_were_clicked_alike_share_a_place_among_the_popular() -> None:
+def test_items_with_equal_clicks_share_a_rank_of_popularity() -> None:
     """Two of ten items: the first is popular, and one of the three that follow it, any of them alike."""
     lists = Lists(np.zeros((10, 1), np.float32), np.array([0, 10]), np.array(["q"]))
     judged, exposure = JudgedLists(lists, np.zeros(10, np.int32)), np.arange(1.0, 11.0)

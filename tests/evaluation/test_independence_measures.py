@@ -36,7 +36,7 @@ def of_lists(gap: Float64, lists: Int64) -> Independence:
     return summarise(gap, np.zeros(len(gap)), positions=ones, lists=lists, weights=ones)
 
 
-def test_the_standard_error_is_that_of_the_mean_and_grows_with_lists_that_are_alike() -> None:
+def test_the_standard_error_of_the_mean_grows_with_correlated_lists() -> None:
     rng = np.random.default_rng(0)
     means, errors, naive = [], [], []
     for _ in range(300):

@@ -80,7 +80,7 @@ def test_every_measure_round_trips(measure: Measure) -> None:
         ("", "look like"),
     ],
 )
-def test_a_wrong_name_is_told_the_right_one(name: str, told: str) -> None:
+def test_an_error_suggests_the_right_name(name: str, told: str) -> None:
     with pytest.raises(SettingError, match=told.replace("(", r"\(").replace(")", r"\)")):
         Measure.parse(name)
 

@@ -143,7 +143,7 @@ def found(trained: tuple[ExaminationModel, Examination]) -> Examination:
     return trained[1]
 
 
-def test_cascade_users_are_seen_through(found: Examination) -> None:
+def test_cascade_users_are_recovered(found: Examination) -> None:
     """The bar is AUC 0.90 against true observation; the curves are those of the users."""
     truth = found.truth
     assert truth is not None

@@ -91,7 +91,7 @@ def test_there_is_a_chain_for_every_method_and_seed_that_share_the_first_rounds(
     assert np.isfinite([click.curve(name)[1:] for name in results.measures]).all()
 
 
-def test_the_same_seed_gives_the_same_chain_whatever_is_beside_it(results: FeedbackResults) -> None:
+def test_the_same_seed_gives_the_same_chain_with_any_other_chains(results: FeedbackResults) -> None:
     assert values(one(results.settings, "dla", 1)) == values(results.chains[3])
 
 
@@ -158,7 +158,7 @@ def test_a_log_needs_grades_for_users_to_click_by(tmp_path: Path) -> None:
         one(impressions(tmp_path / "log.csv", graded=False))
 
 
-def test_rankers_are_told_which_features_are_codes_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rankers_know_which_features_are_codes_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spy = Spy(monkeypatch)
     one(replace(impressions(tmp_path / "log.csv", graded=True), runs=1))
     features = spy.clicks[0].lists.features

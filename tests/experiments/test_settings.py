@@ -115,7 +115,7 @@ def test_run_i_uses_the_first_seed_plus_i() -> None:
         ExperimentSettings(runs=0)
 
 
-def test_settings_beside_a_model_are_those_of_the_nearest_folder(tmp_path: Path) -> None:
+def test_settings_of_a_model_come_from_the_nearest_folder(tmp_path: Path) -> None:
     run = tmp_path / "comparison" / "dla-0"
     run.mkdir(parents=True)
     assert saved_settings(run) is None

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from clickprism._util.crash_points import POINTS
 from clickprism.errors import DataError
 from clickprism.log.engines.base import connect
 from clickprism.log.forget import forget
@@ -27,6 +26,7 @@ from clickprism.log.ingest import ingest
 from clickprism.log.read import SourceSettings
 from clickprism.log.store import LogStore
 from tests.faults.children import forget_user, run
+from tests.faults.points import INGEST_POINTS
 from tests.log.raw_logs import BROKEN, broken, everything, impression, ledger, random_files, stored, write_lines
 from tests.log.scanning import files_with
 from tests.waiting import LIMIT
@@ -53,7 +53,7 @@ def start(forks: ForkServerContext, *args: Any, **options: Any) -> ForkServerPro
     return process
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", INGEST_POINTS)
 def test_an_ingest_killed_at_a_commit_point_is_finished_by_the_next(
     point: str, killed: Callable[..., None], files: list[str], undisturbed: Any, tmp_path: Path
 ) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from clickprism._util.crash_points import WINDOW_POINTS
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
 from tests.faults.children import aggregates, run_windows
+from tests.faults.points import WINDOW_POINTS
 from tests.log.raw_logs import impression, random_files, write_lines
 from tests.waiting import LIMIT
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from clickprism._util.crash_points import COMPACT_POINTS
 from clickprism.errors import SettingError
 from clickprism.log.compact import compact
 from clickprism.log.engines.base import Engine
@@ -23,6 +22,7 @@ from clickprism.log.settings import CompactSettings, WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.log.table import SUM, by_day
 from tests.faults.children import AS_OF, compact_log, run
+from tests.faults.points import COMPACT_POINTS
 from tests.log.raw_logs import everything, impression, random_files, write_lines
 
 
@@ -49,7 +49,7 @@ def made(store: LogStore, engine: Engine) -> list[str]:
     return sorted(map(repr, found.read().to_pylist()))
 
 
-def test_the_same_rows_and_nothing_is_made_anew(duck: Engine, log: Path, prepared: Path, tmp_path: Path) -> None:
+def test_the_same_rows_rebuild_nothing(duck: Engine, log: Path, prepared: Path, tmp_path: Path) -> None:
     store = LogStore.open(log)
     rows, snapshot = events(store), made(store, duck)
     sessions, days = store.table("sessions").files(), store.table("events").days()

@@ -331,7 +331,7 @@ def test_what_is_put_on_disk_is_what_was_held(
     assert everything(tmp_path / "held") == everything(tmp_path / "spilled")
 
 
-def test_lines_of_several_files_that_are_left_are_told_apart(tmp_path: Path) -> None:
+def test_remaining_lines_of_several_files_are_kept_apart(tmp_path: Path) -> None:
     mixed: list[dict[str, Any] | str] = [
         impression(1, query='a "b"'),
         "{",
@@ -387,7 +387,7 @@ def test_the_number_of_threads_changes_nothing(tmp_path: Path) -> None:
     assert everything(tmp_path / "log 1") == everything(tmp_path / "log 3")
 
 
-def test_keys_that_were_chosen_to_collide_are_told_apart(tmp_path: Path) -> None:
+def test_keys_that_were_chosen_to_collide_stay_separate(tmp_path: Path) -> None:
     """Ids whose MD5 ends alike, as of someone who knows how keys are made."""
     said = {name: f"impression\x1f{name}".encode() for name in map(str, range(60_000))}
     ids = [name for name, text in said.items() if hashlib.md5(text, usedforsecurity=False).digest()[-1] == 7]

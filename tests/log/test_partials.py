@@ -77,7 +77,7 @@ def _given(row: dict[str, object]) -> dict[str, object]:
     return {name: row[name] for name in ("clicks", "display_ms")}
 
 
-def test_only_stale_days_are_made_anew(duck: Engine, tmp_path: Path) -> None:
+def test_only_stale_days_are_rebuilt(duck: Engine, tmp_path: Path) -> None:
     days = [date(2026, 3, day) for day in (1, 2, 3)]
     rows = [session(datetime.combine(day, datetime.min.time())) for day in days]
     store = make_log(tmp_path / "log", rows)

@@ -55,7 +55,7 @@ def test_a_click_that_came_too_late_proves_nothing(duck: Engine) -> None:
     assert list(column(made(duck, rows, [late]), "clicks")) == ["a"]
 
 
-def test_a_place_filled_at_random_is_known_from_its_impression(duck: Engine) -> None:
+def test_a_randomised_position_is_known_from_its_impression(duck: Engine) -> None:
     rows = [
         event("ranking", "s", documents=["a", "b", "c"]),
         event("interaction", "s", action="impression", document_id="a", randomised=True),

@@ -211,7 +211,7 @@ def sessions(store: LogStore, engine: Engine) -> list[Row]:
     return plain(engine.collect(engine.read(store.table("sessions").files(), SESSIONS)))
 
 
-def test_only_stale_days_are_made_anew(duck: Engine, tmp_path: Path) -> None:
+def test_only_stale_days_are_rebuilt(duck: Engine, tmp_path: Path) -> None:
     days = [DAY + timedelta(days=number) for number in range(4)]
     times = [NOON + timedelta(days=number) for number in range(4)]
     shown = [event("ranking", f"s{number}", documents=["a", "b"], time=time) for number, time in enumerate(times)]

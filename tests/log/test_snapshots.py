@@ -69,7 +69,7 @@ def test_what_was_asked_for_last_is_found(duck: Engine, tmp_path: Path) -> None:
         assert (len(last.fields), store.table("snapshots").rows()) == (180 if examiner else 144, 1)
 
 
-def test_an_earlier_time_comes_beside_what_is_in_force(duck: Engine, tmp_path: Path) -> None:
+def test_an_earlier_time_does_not_replace_the_current_snapshot(duck: Engine, tmp_path: Path) -> None:
     """Readers of the delta table see the snapshot that `read_snapshot` calls in force."""
     store = make_log(tmp_path / "log", [session(NOW - 9 * HOUR)])
     for hours in (0, 200):

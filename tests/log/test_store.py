@@ -163,7 +163,7 @@ def test_the_lock_excludes_and_nests(store: LogStore) -> None:
     assert order == ["first", "second"]
 
 
-def test_write_waits_for_another_writer_and_says_so(store: LogStore) -> None:
+def test_write_waits_for_another_writer_with_a_message(store: LogStore) -> None:
     notes: list[str] = []
     asked, order = threading.Event(), list[str]()
 

@@ -127,7 +127,7 @@ def test_pairs_with_few_users_are_left_out_window_by_window(duck: Engine, tmp_pa
     assert sum(everyone.suppressed.values()) == 0
 
 
-def test_kept_windows_are_made_anew_only_when_they_must(duck: Engine, tmp_path: Path) -> None:
+def test_kept_windows_are_rebuilt_only_if_needed(duck: Engine, tmp_path: Path) -> None:
     rows = random_rows(3, count=100, end=NOW)
     store = make_log(tmp_path / "log", rows)
     small = WindowSettings(k=1)
@@ -164,7 +164,7 @@ def test_times_before_the_calendar() -> None:
 
 
 def test_the_data_model_names_every_field() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "datamodel.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "datamodel.md").read_text(encoding="utf-8")
     ends = ("_1", "_2", "_3", "_4", "_5", "_6", "@2", "@3", "@4", "@5", "@6", "@7", "@8", "@9")
     between = [name for name in window_fields(examination=True) if not name.endswith(ends)]
     assert [name for name in between if f"`{name}`" not in page] == []

@@ -134,7 +134,7 @@ def test_an_engine_that_does_not_react_is_not_accused() -> None:
     assert (values > -2.5).mean() >= 0.95
 
 
-def test_the_model_of_a_changing_engine_that_does_not_react_says_so() -> None:
+def test_the_model_of_an_engine_that_does_not_react_to_clicks_reports_no_feedback() -> None:
     for seed in (1, 2, 3):
         made = world(seed, queries=300, days=6)
         model = LogModel.fit(made.log, settings=QUICK)

@@ -75,7 +75,7 @@ def test_every_document_is_always_clicked() -> None:
     assert model.relevance.value.min() > 0.9
 
 
-def test_no_document_moved() -> None:
+def test_without_documents_at_several_positions_feedback_is_inconclusive() -> None:
     model = fitted(world(1, queries=50, noise=0.0).log)
     assert not model.linkage.linked
     assert model.feedback.verdict == "inconclusive"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clickprism._util.stages import EPOCH
+from clickprism._util.resumable import EPOCH
 from clickprism.project.create import init
 from clickprism.project.run import Project, RunResult
 from tests.project.worlds import TIME, add_day

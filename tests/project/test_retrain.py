@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from clickprism.project.create import init
 from clickprism.project.retrain import Gain, verdict
 from clickprism.project.run import Project
-from clickprism.project.settings import ProjectSettings, Promotion, Source
+from clickprism.project.settings import FILE, ProjectSettings, Promotion, Source
 from clickprism.project.steps import RANKERS, STEPS, Context, Kept
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment
 from tests.project.conftest import TASTE
-from tests.project.worlds import add_day
+from tests.project.worlds import add_day, shop_rows
 from tests.serve.service_kit import linear_bundle
 from tests.serve.test_rollout import add_searches
 
@@ -36,6 +38,26 @@ def test_drifted_users_lead_to_a_new_ranker_that_is_promoted(copied: Callable[[]
     assert "it can lose at most" in found.status.why
     assert not found.status.shadow
     assert Project(shop).run().changed is False
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_table_that_is_replaced_is_tested_for_drift_as_a_whole(tmp_path: Path, *, timed: bool) -> None:
+    def write(taste: tuple[float, float, float], seed: int) -> None:
+        rows = shop_rows(taste, first_day=1, searches=900, seed=seed)
+        pq.write_table(rows if timed else rows.drop_columns("time"), tmp_path / "log.parquet")
+
+    write(TASTE, 0)
+    init(tmp_path / "shop", str(tmp_path / "log.parquet"))
+    toml = (tmp_path / "shop" / FILE).read_text()
+    (tmp_path / "shop" / FILE).write_text(toml.replace('read = "ingest"', 'read = "memory"'))
+    old = Project(tmp_path / "shop").run().status.ranker
+    write(TASTE, 1)
+    assert Project(tmp_path / "shop").run().status.decision == "The changed table shows no drift."
+    write((-1.5, 1.0, 0.0), 2)
+    found = Project(tmp_path / "shop").run().status
+    assert found.decision.startswith("The log has drifted: preferences")
+    assert found.ranker != old
+    assert "better than the current one" in found.why
 
 
 def test_the_same_users_need_no_new_ranker(copied: Callable[[], Path]) -> None:

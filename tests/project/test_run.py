@@ -46,6 +46,8 @@ def test_a_first_run_ends_in_a_served_ranker_a_list_and_a_report(ran: Ran) -> No
     assert first.report is not None
     page = first.report.read_text()
     assert first.status.ranker in page
+    assert "How often each position is observed, relative to position 1" in page
+    assert "The log has 900 searches" in page
     record = json.loads((first.report.parent / "record.json").read_text())
     assert [each["step"] for each in record["steps"]] == list(NAMES)
     assert record["status"]["ranker"] == first.status.ranker
@@ -212,7 +214,7 @@ def test_logs_without_features_end_in_a_judgment_list(cli: Callable[..., Done], 
 def test_the_page_of_the_service_shows_the_status(ran: Ran, tmp_path: Path) -> None:
     shown = dict(read_project(Project(ran.folder / "shop").service()["project"]))
     assert shown["log"].startswith("900 searches, ")
-    assert shown["training"] == "There is no ranker yet."
+    assert shown["training"] == "First training: there was no ranker."
     assert shown["needs attention"]
     assert read_project(None) == read_project(tmp_path) == []
     (tmp_path / "runs" / "r").mkdir(parents=True)

@@ -131,6 +131,38 @@ def test_init_finds_the_number_of_the_first_position_of_ubi_events(tmp_path: Pat
         assert (settings.source.schema, settings.source.ordinal_base) == ("ubi", base)
 
 
+def test_columns_without_usual_names_are_named_once_for_init_and_run(tmp_path: Path, cli: Callable[..., Done]) -> None:
+    rows = shop_rows((1.0, 0.0, 0.0), first_day=1, searches=100)
+    own = {"query": "term", "document": "ware", "clicked": "was_hit"}
+    pacsv.write_csv(rows.rename_columns([own.get(name, name) for name in rows.column_names]), tmp_path / "log.csv")
+    assert "--map document=" in cli("init", tmp_path / "shop", "--source", tmp_path / "log.csv", code=1).stderr
+    options = [part for name in ("query=term", "document=ware", "click=was_hit") for part in ("--map", name)]
+    cli("init", tmp_path / "shop", "--source", tmp_path / "log.csv", *options)
+    assert Project(tmp_path / "shop").run(step="log-model").status.searches == 100
+
+
+def test_events_in_no_known_format_are_read_by_a_mapping_file(tmp_path: Path, cli: Callable[..., Done]) -> None:
+    (tmp_path / "events").mkdir()
+    rows = shop_rows((1.0, 0.0, 0.0), first_day=1, searches=100)
+    own = {"visit": "search", "term": "query", "sku": "document", "rank": "position", "hit": "clicked", "when": "time"}
+    lines = [{name: row[column] for name, column in own.items()} for row in rows.to_pylist()]
+    text = "".join(json.dumps(line, default=str) + "\n" for line in lines)
+    (tmp_path / "events" / "day.jsonl").write_text(text)
+    done = cli("init", tmp_path / "shop", "--source", tmp_path / "events", code=1)
+    assert f"{tmp_path}/events/day.jsonl: the rows have the fields of no known schema" in done.stderr
+    columns = {"search_id": "visit", "query": "term", "document_id": "sku", "position": "rank", "click": "hit"}
+    named = "".join(f'{ours} = "{theirs}"\n' for ours, theirs in (columns | {"time": "when"}).items())
+    (tmp_path / "mapping.toml").write_text(f"[columns]\n{named}")
+    cli("init", tmp_path / "shop", "--source", tmp_path / "events", "--mapping", tmp_path / "mapping.toml")
+    assert read_settings(tmp_path / "shop").source.mapping == "../mapping.toml"
+    assert Project(tmp_path / "shop").run(step="log-model").status.searches == 100
+
+
+def test_a_source_that_is_missing_is_named_as_it_was_given(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"{tmp_path}/logs: there is no such file.*Check --source"):
+        init(tmp_path / "shop", str(tmp_path / "logs"))
+
+
 def test_a_database_without_a_query_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="sql must give the query"):
         init(tmp_path / "shop", "sqlite:///shop.db")

@@ -21,7 +21,7 @@ import clickprism.relevance.judgments
 import clickprism.serve.bundle.bundle
 import clickprism.serve.store.publish  # noqa: F401 - imported once, before the forks
 from clickprism._util.crash_points import VARIABLE
-from clickprism._util.stages import EPOCH
+from clickprism._util.resumable import EPOCH
 from clickprism.project.run import Project, RunResult
 
 TIME = "1790000000"

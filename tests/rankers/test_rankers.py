@@ -142,7 +142,7 @@ def test_what_trees_grow_on_is_checked() -> None:
             Boosting(features, **{**good, **bad})
 
 
-def test_rows_weigh_alike_within_a_group_and_documents_one_on_average() -> None:
+def test_rows_of_a_group_have_equal_weights_that_average_one_per_document() -> None:
     twice = Boosting(
         np.zeros((3, 1), np.float32),
         np.array([0, 1, 2, 0, 1, 2]),

@@ -220,7 +220,7 @@ def test_mistakes_are_named(world: SearchWorld) -> None:
 
 
 def test_it_is_above_both_of_its_parts() -> None:
-    """One small world, by the whole; five seeds of a larger one stand in docs/relevance.md."""
+    """One small world, by the whole; five seeds of a larger one stand in docs/guides/relevance.md."""
     drawn = search_world(WorldSettings(queries=1200, top=50_000.0, head=500.0, randomised=1.0))
     fitted = fit_approximation(drawn.slot, drawn.vectors, imputed_of(drawn), settings=ApproximateSettings(members=1))
     scores = {

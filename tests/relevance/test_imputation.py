@@ -244,7 +244,7 @@ def test_the_commands_take_features(tmp_path: Path, ranker: str, file: str, cli:
     assert "not be given with --queries" in cli(*fit, *named, *texts, "--out", tmp_path / "x", code=2).stderr
 
 
-def test_an_imputation_that_could_not_be_measured_says_so(tmp_path: Path, cli: Run) -> None:
+def test_an_imputation_that_could_not_be_measured_has_a_note(tmp_path: Path, cli: Run) -> None:
     (tmp_path / "clicks.csv").write_text("query_id,document_id,clicks,impressions\nq,d,1,3\n")
     (tmp_path / "features.csv").write_text("query_id,document_id,a\nq,d,1\n")
     words = ["--features", tmp_path / "features.csv", "--out", tmp_path / "imputation"]

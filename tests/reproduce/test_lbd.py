@@ -91,7 +91,7 @@ def test_every_run_stands_once_and_in_the_order_of_its_log() -> None:
     assert len(Plan("mq2008", TINY).worlds(0.3, [0, 1])) == 10
 
 
-def test_a_result_is_made_once_and_a_broken_file_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_is_computed_once_and_a_broken_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Run] = []
     result = {"run": {}, "seconds": 2.0, "cpu_seconds": 1.0}
 
@@ -114,7 +114,7 @@ def test_a_result_is_made_once_and_a_broken_file_anew(tmp_path: Path, monkeypatc
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [f"{run.key}.json"]
 
 
-def test_the_time_left_is_that_of_runs_alike(tmp_path: Path) -> None:
+def test_the_time_left_is_estimated_from_similar_runs(tmp_path: Path) -> None:
     world = replace(WORLD, queries=(3000, 300, 1000))
     known, alike = (Run(replace(world, seed=seed), {"name": "linear"}, "click") for seed in (0, 1))
     other = Run(world, {"name": "linear"}, "dla")

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from clickprism._util.crash_points import POINTS as INGEST_POINTS
 from clickprism.log.ingest import ingest
 from clickprism.log.store import LogStore
 from clickprism.serve.http import events
@@ -21,6 +20,7 @@ from clickprism.serve.http.events import (
     EventSink,
 )
 from clickprism.serve.http.problems import Problem
+from tests.faults.points import INGEST_POINTS
 from tests.log.raw_logs import BROKEN, broken, impression, stored
 from tests.serve.event_children import QUICK, post
 from tests.waiting import LIMIT, until
@@ -108,7 +108,7 @@ def test_a_batch_stays_on_disk_while_the_log_cannot_be_written(tmp_path: Path, m
     assert (len(stored(log)), batches(log)) == (2, [])
 
 
-def test_a_conflict_that_is_seen_late_leaves_nothing_to_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_found_late_leaves_nothing_to_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     sink = EventSink(log, **QUICK)
     sink.accept(lines(impression(1)), key="k")

@@ -40,7 +40,7 @@ def test_sums_by_hand() -> None:
     assert len(examples_of(log(), scores, most=1).queries) == 1
 
 
-def test_without_observation_every_place_is_seen_alike() -> None:
+def test_without_an_observation_model_all_positions_are_observed_equally() -> None:
     made = examples_of(log(), np.zeros(5))
     assert made.observation == []
     assert {each.observation for query in made.queries for each in query.documents} == {1.0}

@@ -130,7 +130,7 @@ def test_int8_that_loses_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_a_graph_that_says_something_else_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_with_other_outputs_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(folder, prior=False)
 
     def wrong(network: CrossEncoderNetwork, *, int8: bool) -> Any:

@@ -187,7 +187,7 @@ def test_the_setting_overrides_the_scope(
     assert (ids(answer), answer.get("reranked")) == (ranking, reranked)
 
 
-def test_the_store_and_its_short_way_rank_alike(bundles: dict[int | None, Path], tmp_path: Path) -> None:
+def test_the_store_and_its_short_path_give_the_same_ranking(bundles: dict[int | None, Path], tmp_path: Path) -> None:
     """Small networks rank whole lists of ids in compiled code; a depth must not change what they score."""
     draw = np.random.default_rng(5)
     rows = {f"d{i}": draw.integers(0, 9, 3).astype(float).tolist() for i in range(300)}

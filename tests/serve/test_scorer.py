@@ -118,7 +118,7 @@ def test_explain_gives_relevance_and_observation(tmp_path: Path) -> None:
     np.testing.assert_array_equal(scored.parts["observation"], curve)
 
 
-def test_the_naive_ranker_is_beside(tmp_path: Path) -> None:
+def test_the_page_shows_the_naive_ranking_too(tmp_path: Path) -> None:
     naive = network_model(Linear(), "minmax", seed=5)
     bundle = write_bundle(tmp_path / "bundle", network_model(SMALL), naive=naive)
     lists = raw_lists(seed=6)

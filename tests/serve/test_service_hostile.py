@@ -58,7 +58,7 @@ def test_a_form_with_many_fields_has_no_token(bundle: Path) -> None:
     run(bundle, ServeSettings(), work)
 
 
-def test_whoever_has_no_token_cannot_fill_the_places_of_others(bundle: Path) -> None:
+def test_clients_without_a_token_cannot_use_up_the_connections_of_others(bundle: Path) -> None:
     async def work(service: Service) -> None:
         uploads = [Upload(b"t") for _ in range(30)]
         slow = [asyncio.create_task(ask(service, "POST", "/session", upload=each, headers=FORM)) for each in uploads]

@@ -133,7 +133,7 @@ def test_what_is_old_is_cleared_away_but_stays_readable(tmp_path: Path) -> None:
     assert whole(str(place), 4)
 
 
-def test_damage_is_told_and_the_old_one_stays_in_use(tmp_path: Path) -> None:
+def test_damage_is_reported_and_the_old_version_stays_current(tmp_path: Path) -> None:
     place = tmp_path / "store"
     build(str(place), 1)
     store = LmdbStore(place, poll_seconds=0)
@@ -166,7 +166,7 @@ def data_file(place: Path) -> Path:
     return place / "snapshots" / (place / "current").read_text() / "data.mdb"
 
 
-def test_a_damaged_page_is_told_at_every_lookup_and_spoils_no_other(tmp_path: Path) -> None:
+def test_a_damaged_page_is_reported_at_every_lookup_and_affects_no_other(tmp_path: Path) -> None:
     """LMDB refuses a whole transaction after it met a page of no known kind."""
     place, page = tmp_path / "store", 4096
     build(str(place), 1)

@@ -141,7 +141,7 @@ def test_a_hostile_bundle_harms_only_the_process_that_verifies_it(network: Path,
     assert not deployment.exists()
 
 
-def test_the_error_of_the_child_is_told(network: Path) -> None:
+def test_the_error_of_the_child_process_is_reported(network: Path) -> None:
     forge(network, "sample.json", (network / "sample.json").read_bytes().replace(b"0.", b"1."))
     with pytest.raises(DataError, match=r"scores its own sample by up to .* otherwise"):
         verify_apart(network)

@@ -118,7 +118,7 @@ def test_the_right_first_observation_recovers_relevance(log: Clicks, learned: Le
     assert optimum(log, learned, first=FIRST) == pytest.approx(RELEVANCE, abs=0.12)
 
 
-def test_a_first_place_always_seen_recovers_the_click_in_it(log: Clicks, learned: Learned) -> None:
+def test_an_always_observed_first_position_recovers_its_click_rate(log: Clicks, learned: Learned) -> None:
     """log c_1 = log r + s(x) log .68, which is as far from log r as .23."""
     assert optimum(log, learned, first=1.0) == pytest.approx(RELEVANCE + math.log(FIRST) * np.array(BENDING), abs=0.12)
 

@@ -370,7 +370,7 @@ def ended(code: str) -> tuple[list[int], list[str]]:
     return [process.returncode for process in started], errors
 
 
-def test_the_place_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert place() == (0, 1)
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert place() == (0, 1)

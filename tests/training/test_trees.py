@@ -59,7 +59,7 @@ def test_clicks_per_exposure_equal_a_calculation_by_hand() -> None:
     assert net.tolist() == pytest.approx([3 / 11, 2.5 / 7])
 
 
-def test_where_all_are_exposed_alike_little_evidence_is_drawn_to_the_mean_of_the_log() -> None:
+def test_with_equal_exposure_little_evidence_is_drawn_to_the_mean_of_the_log() -> None:
     lists = Lists(np.zeros((3, 1), dtype=np.float32), np.array([0, 2, 3]), np.array(["a", "b"]))
     places, counts = np.array([1, 2, 1], dtype=np.int32), np.array([4, 1, 1])
     clicks = Clicks(lists, np.array([0, 2, 3]), np.array([0, 1, 2]), places, counts, np.array([8, 2]))
@@ -76,7 +76,7 @@ def test_targets_of_grades_are_proportional_to_their_gains(judged: JudgedLists) 
     assert ratios == pytest.approx(np.full(len(ratios), ratios[0]))
 
 
-def test_what_was_hardly_seen_counts_for_the_floor(clicks: Clicks) -> None:
+def test_hardly_observed_impressions_count_as_the_floor(clicks: Clicks) -> None:
     curve = tuple(1 / place for place in range(1, 13))
     learner = InversePropensity(curve).learner(Linear().build(5), clicks)
     ranker = LambdaMART(shrinkage=0.0, floor=0.25)

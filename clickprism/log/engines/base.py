@@ -1,7 +1,7 @@
 """Engines run queries. Queries are ibis expressions, written once; DuckDB or Spark runs them, with equal values.
 
 The rules that keep the values equal: no floats in sums, no `hash`, no regular expressions, nothing approximate, times
-are UTC microseconds without a zone, text is compared by its bytes (reference: docs/operations.md).
+are UTC microseconds without a zone, text is compared by its bytes (reference: docs/guides/operations.md).
 """
 
 from __future__ import annotations

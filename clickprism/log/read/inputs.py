@@ -216,7 +216,8 @@ def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[I
     names = sorted({name for has in named for name in has if "=" not in name})
     if names:
         listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
-        remedy = f"It has {listed}. Give --schema, or a file for --mapping that names your columns (docs/datamodel.md)"
+        columns = "a file for --mapping that names your columns (docs/reference/datamodel.md)"
+        remedy = f"It has {listed}. Give --schema, or {columns}"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
     return Detected(form, "clickprism")
 

@@ -2,7 +2,7 @@
 
 `manifest.json` says what it is and names every file with its SHA-256. Loading checks them all, refuses what it does not
 know, and runs nothing. The hashes detect damage; they do not prove where a bundle came from, so serve those of people
-you trust. `clickprism.serve.scoring.scorer` scores documents with it; docs/serving.md has the format.
+you trust. `clickprism.serve.scoring.scorer` scores documents with it; docs/reference/serving.md has the format.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ TEXT: Final = {"text/plain": {"schema": {"type": "string"}}}
 OBJECT: Final = {"application/json": {"schema": {"type": "object"}}}
 EVENT: Final = {
     "type": "object",
-    "description": "An impression, a ranking or an interaction, with the columns of docs/datamodel.md.",
+    "description": "An impression, a ranking or an interaction, with the columns of docs/reference/datamodel.md.",
     "required": ["time", "search_id"],
 }
 EVENTS: Final = {

@@ -22,7 +22,7 @@ SHARES: Final = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 @final
 class Metrics:
-    """What is counted; docs/serving.md lists the names."""
+    """What is counted; docs/reference/serving.md lists the names."""
 
     def __init__(self) -> None:
         registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""docs/datamodel.md names every column, every reason and every field of the sources."""
+"""docs/reference/datamodel.md names every column, every reason and every field of the sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clickprism.log.schema import HISTOGRAMS, TABLES
 from clickprism.log.settings import ColumnMapping
 from clickprism.settings import build
 
-PAGE = (Path(__file__).parents[3] / "docs" / "datamodel.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "datamodel.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("\n## Click logs\n")[2].partition("\n## ")[0]
 
 

@@ -43,7 +43,9 @@ def positions(path: Path, data: bytes) -> set[int]:
 @given(changes=FUZZ, packed=st.booleans())
 @example(changes=[(0, 5, b"\n\xff\n")], packed=False)
 @example(changes=[(7, 0, b'{"a":')], packed=True)
-def test_json_lines(folder: Path, changes: list[tuple[int, int, bytes]], packed: bool) -> None:
+def test_broken_json_lines_do_not_affect_the_others(
+    folder: Path, changes: list[tuple[int, int, bytes]], packed: bool
+) -> None:
     rows, broken = touched(ROWS, changes)
     data = b"".join(rows)
     found = positions(folder / "log.jsonl", gzip.compress(data) if packed else data)
@@ -55,7 +57,7 @@ def test_json_lines(folder: Path, changes: list[tuple[int, int, bytes]], packed:
 @example(changes=[(2, 15, b'"')])
 @example(changes=[(2, 0, b'"\n')])
 @example(changes=[(0, 3, b"\r")])
-def test_csv(folder: Path, changes: list[tuple[int, int, bytes]]) -> None:
+def test_broken_csv_rows_do_not_affect_the_others(folder: Path, changes: list[tuple[int, int, bytes]]) -> None:
     rows, broken = touched(RECORDS, changes)
     found = positions(folder / "log.csv", FIELDS + b"".join(rows))
     assert found >= {row + 1 for row in range(8) if row not in broken}

@@ -60,7 +60,7 @@ READ = {
 }
 
 
-def test_every_field(tmp_path: Path) -> None:
+def test_every_field_is_read(tmp_path: Path) -> None:
     ranking = impression(document_id=..., position=..., click=..., documents=["a", 2], clicked=["a"], query_id="x")
     action = impression(position=..., click=..., query=..., action="click")
     good, bad, ignored = read(tmp_path / "log.jsonl", json_lines(FULL, ranking, action))
@@ -158,7 +158,7 @@ def test_raw_bytes_are_kept(tmp_path: Path) -> None:
         ("1714564800.1234567", "auto", 0.123456),
     ],
 )
-def test_times(time: Any, unit: Any, seconds: float, tmp_path: Path) -> None:
+def test_times_are_read_in_every_form_and_unit(time: Any, unit: Any, seconds: float, tmp_path: Path) -> None:
     (row,), bad, _ = read(tmp_path / "log.jsonl", json_lines(impression(time=time)), time_unit=unit)
     assert (row["time"], bad) == (NOON + timedelta(seconds=seconds), [])
 
@@ -205,7 +205,7 @@ def test_query_ids_and_features(tmp_path: Path) -> None:
     assert (good[1]["query_id"], bad) == ("5", [])
 
 
-def test_csv(tmp_path: Path) -> None:
+def test_csv_rows_are_read_and_broken_ones_reported(tmp_path: Path) -> None:
     text = "search_id,time,query,document_id,position,click,feature_x,documents,clicked\n"
     text += 's,2024-05-01,"a, b",d,1,TRUE,1.50,,\ns,2024-05-01,q,,,,,"[""a"", ""b""]","[]"\ns,2024-05-01,q,d,0,,,,\ns\n'
     good, bad, _ = read(tmp_path / "log.csv", b"\xef\xbb\xbf" + text.encode())
@@ -215,7 +215,7 @@ def test_csv(tmp_path: Path) -> None:
     assert bad == [(4, "position-range", "position"), (5, "field-count", None)]
 
 
-def test_formats_are_told_without_names(tmp_path: Path) -> None:
+def test_formats_are_detected_without_names(tmp_path: Path) -> None:
     assert len(read(tmp_path / "one.log", json_lines(impression()))[0]) == 1
     table = "search_id\ttime\tquery\tdocument_id\tposition\ns\t2024-05-01\tq\td\t1\n"
     assert len(read(tmp_path / "two", table.encode())[0]) == 1

@@ -253,13 +253,13 @@ VALUES = ["s", "2024-05-01T12:00:00Z", "q", "d", "1"]
 
 @pytest.mark.parametrize("name", ["a.csv", "a.log", "a.csv.gz"])
 @pytest.mark.parametrize("sign", [",", ";", "\t", "|"])
-def test_the_delimiter_is_told_from_the_header(sign: str, name: str, tmp_path: Path) -> None:
+def test_the_delimiter_is_detected_from_the_header(sign: str, name: str, tmp_path: Path) -> None:
     data = f'{sign.join(OWN)}{sign}"a note, or; two"\n{sign.join(VALUES)}{sign}"x{sign}y"\n'.encode()
     (row,), bad, _ = read(tmp_path / name, gzip.compress(data) if name.endswith("gz") else data)
     assert (row["search_id"], row["position"], bad) == ("s", 1, [])
 
 
-def test_a_delimiter_that_cannot_be_told(tmp_path: Path) -> None:
+def test_an_ambiguous_delimiter_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a.csv:1: .* separated by ',' or ';'. Choose one: --source.delimiter '\",\"'"):
         read(tmp_path / "a.csv", b"one,two;three\n1,2;3\n")
     mapping = ColumnMapping(header=("search_id", "time", "query", "document_id", "position"))
