@@ -111,7 +111,10 @@ def is_table(source: str) -> bool:
     if source.lower().endswith(TABLES):
         return True
     path = Path(source)
-    files = [str(each) for each in path.iterdir()] if path.is_dir() else glob.glob(source)
+    if path.is_dir():
+        files = [str(each) for each in path.rglob("*") if each.is_file()]
+    else:
+        files = glob.glob(source, recursive=True)
     return bool(files) and all(each.lower().endswith(TABLES) for each in files)
 
 

@@ -40,6 +40,11 @@ def test_folders_and_patterns_of_files(tmp_path: Path) -> None:
     frame[120:].to_parquet(tmp_path / "2.parquet", index=False)
     read(tmp_path)
     read(str(tmp_path / "*.parquet"))
+    (tmp_path / "2026" / "03").mkdir(parents=True)
+    (tmp_path / "1.parquet").rename(tmp_path / "2026" / "03" / "1.parquet")
+    (tmp_path / "2.parquet").rename(tmp_path / "2026" / "03" / "2.parquet")
+    read(tmp_path)
+    read(str(tmp_path / "**" / "*.parquet"))
 
 
 @pytest.fixture

@@ -110,7 +110,11 @@ def _download(url: str, into: Path, note: Callable[[str], None]) -> Path:
         start = root if pattern is None else root[: next(i for i, sign in enumerate(root) if sign in "*?[")]
         folder = start if pattern is None else start.rpartition("/")[0]
         about = system.get_file_info(folder)
-        listed = [about] if about.is_file else system.get_file_info(fs.FileSelector(folder, recursive=True))
+        listed = (
+            [about]
+            if about.is_file
+            else system.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
+        )
         files = [each for each in listed if each.is_file and (pattern is None or fnmatchcase(each.path, pattern))]
         if not files:
             raise DataError("there is no such file", file=url, remedy=remedy)
@@ -216,7 +220,7 @@ def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[I
     names = sorted({name for has in named for name in has if "=" not in name})
     if names:
         listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
-        remedy = f"It has {listed}. Give --schema, or a file for --mapping that names your columns (docs/datamodel.md)"
+        remedy = f"It has {listed}. Name your columns: --guess proposes which holds what (docs/bring_your_log.md)"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
     return Detected(form, "clickprism")
 

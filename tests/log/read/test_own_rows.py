@@ -225,7 +225,7 @@ def test_formats_are_told_without_names(tmp_path: Path) -> None:
 
 def test_unknown_fields_are_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"fields of no known schema. It has sku, when. Give --schema, or a file for --mapping"
+        DataError, match=r"fields of no known schema. It has sku, when. Name your columns: --guess proposes"
     ):
         read(tmp_path / "log.jsonl", json_lines({"sku": 1, "when": 2}))
 
