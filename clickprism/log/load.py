@@ -53,15 +53,13 @@ def merge_logged(logged: Logged) -> Logged:
     entries, offsets = slices(clicks.offsets, first)
     impressions = np.bincount(group, weights=clicks.impressions, minlength=len(first)).astype(np.int64)
     hits = np.where(clicks.clicks[entries] > 0, np.repeat(impressions, np.diff(offsets)), 0)
-    return Logged(
-        Clicks(clicks.lists, offsets, clicks.rows[entries], clicks.positions[entries], hits, impressions),
-        None if logged.days is None else logged.days[first],
-        None if logged.policy is None else logged.policy[first],
-        logged.policies,
-        None if logged.randomised is None else logged.randomised[entries],
-        logged.feature_names,
-        logged.account,
-        {name: values[first] for name, values in logged.columns.items()},
+    return replace(
+        logged,
+        clicks=Clicks(clicks.lists, offsets, clicks.rows[entries], clicks.positions[entries], hits, impressions),
+        days=None if logged.days is None else logged.days[first],
+        policy=None if logged.policy is None else logged.policy[first],
+        randomised=None if logged.randomised is None else logged.randomised[entries],
+        columns={name: values[first] for name, values in logged.columns.items()},
     )
 
 
@@ -409,8 +407,9 @@ def read_store(
     )
     randomised: Bool | None = entries["randomised"].to_numpy()[order].astype(np.bool_) if is_told else None
     account = {name: count for name, count in (account | lacks).items() if count or name == "rows in"}
-    logged = Logged(clicks, _day_numbers(asked["day"]), *_policies(asked), randomised, account=account)
-    return replace(_encoded(merge_logged(logged) if merge else logged, encoding), outcomes=outcomes)
+    policies = _policies(asked)
+    logged = Logged(clicks, _day_numbers(asked["day"]), *policies, randomised, account=account, outcomes=outcomes)
+    return _encoded(merge_logged(logged) if merge else logged, encoding)
 
 
 def _outcomes(engine: Engine, clicked: Any, events: Any) -> Outcomes | None:
