@@ -22,7 +22,7 @@ import numpy as np
 from clickprism._util.files import atomic_file, write_errors
 from clickprism._util.tables import Table
 from clickprism.data import cache as kept
-from clickprism.data.files import expand, read_bytes
+from clickprism.data.tables import expand, read_bytes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Int32, Int64, JudgedLists, Lists, Text
 

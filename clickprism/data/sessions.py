@@ -15,10 +15,9 @@ from sys import intern
 import numpy as np
 
 from clickprism.data.clicks import load_bare
-from clickprism.data.files import delimited_rows, read_text
 from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
-from clickprism.data.tables import text_array
+from clickprism.data.tables import delimited_rows, read_text, text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
 from clickprism.types import Clicks, Lists, slices

@@ -12,8 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, get_args
 import msgspec
 import numpy as np
 
-from clickprism.data.files import broken_files, delimited_rows, expand, read_bytes, read_text
-from clickprism.data.tables import text_array
+from clickprism.data.tables import broken_files, delimited_rows, expand, read_bytes, read_text, text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Int32, Int64, Text, check
 

@@ -21,10 +21,10 @@ from clickprism._util.files import sha256
 from clickprism.data.click_table import NAMES, NO_TABLE, ColumnNames, Columns, TableSettings, read_click_table
 from clickprism.data.clicks import load_clicks
 from clickprism.data.encoding import Encoding
-from clickprism.data.frames import JSON, is_database, is_frame, is_table, read_source, to_arrow
 from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import read_session_file
+from clickprism.data.tables import JSON, is_database, is_frame, is_table, read_source, to_arrow
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.load import merge_logged
 from clickprism.log.read import find_inputs, local_copies

@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy
 
 import clickprism as cp
-from clickprism.data.frames import read_batches
 from clickprism.data.logged import log_fingerprint
+from clickprism.data.tables import read_batches
 from clickprism.errors import DataError, SettingError
 from tests.data.shop import shop_clicks
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from clickprism.errors import DataError
 from clickprism.log.read.formats import BOM, MAGIC, Dialect, blocks, parquet_columns
-from clickprism.log.read.sources import ALIASES, HIT, UBI
+from clickprism.log.read.rows import ALIASES, HIT, UBI
 from clickprism.log.settings import FIELDS, SourceSettings
 
 COMPRESSED: Final = (".gz", ".gzip", ".zst", ".zstd")
