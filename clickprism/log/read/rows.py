@@ -413,7 +413,7 @@ def statement(plan: Plan, *, nul: bool) -> str:
     if "time" in plan.fields:
         values.append(f"{_time(plan.reading.settings.unit)} v_time")
     query_id, query = plan.text("query_id"), plan.text("query")
-    values.append(f"case when {query_id} is null then md5({query}) else {query_id} end query_key")
+    values.append(f"case when {query_id} is null then md5(lower(trim({query}))) else {query_id} end query_key")
     inner = select(["*", *values, f"{plan.kind} kind"], f"({select(texts, plan.reading.table())})")
     cases = []
     for when, code, name in _cases(plan, nul):

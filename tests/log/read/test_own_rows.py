@@ -198,10 +198,12 @@ def test_query_ids_and_features(tmp_path: Path) -> None:
         impression(feature_b=1, **{"feature_a/x": "y"}),
         impression(query=..., query_id=5),
         impression(feature_b=None),
+        impression(query=" Q "),  # blanks and capital letters do not make another query
     ]
     good, bad, _ = read(tmp_path / "log.jsonl", json_lines(*rows))
     assert good[0]["query_id"] == hashlib.md5(b"q").hexdigest()  # noqa: S324
-    assert [row.get("features") for row in good] == ['{"a/x":"y","b":1}', None, '{"b":null}']
+    assert (good[3]["query_id"], good[3]["query"]) == (good[0]["query_id"], " Q ")
+    assert [row.get("features") for row in good] == ['{"a/x":"y","b":1}', None, '{"b":null}', None]
     assert (good[1]["query_id"], bad) == ("5", [])
 
 
