@@ -153,10 +153,6 @@ class DuckEngine(Engine):
             with failing():
                 self._connection.raw_sql(f"DROP TABLE {name}")
 
-    def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
-        """Return the rows of a function of the rows of the expression; they pass through a file."""
-        return self.read(self.write_batches(expression, function, schema, self._own, stem="mapped"), schema)
-
     def write_batches(
         self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
     ) -> list[Path]:
