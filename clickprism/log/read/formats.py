@@ -223,7 +223,8 @@ def _suspects(data: bytes, ends: Int64, max_line: int) -> list[int]:
     Decoding starts again after each line that is not UTF-8; from the 50th on all lines are looked at one by one.
     """
     found = np.flatnonzero(np.diff(ends, prepend=0) > max_line).tolist()
-    marks = [each.start() for each in re.finditer(rb"\0|" + BOM, data)] if b"\0" in data or BOM in data else []
+    marks = np.flatnonzero(np.frombuffer(data, np.uint8) == 0).tolist()
+    marks += [each.start() for each in re.finditer(BOM, data)] if BOM in data else []
     found += np.searchsorted(ends, marks, side="right").tolist()
     view, start = memoryview(data), 0
     while start < len(data):
