@@ -76,7 +76,7 @@ def read_sessions(
     if on_error not in ("raise", "quarantine"):
         raise SettingError("on_error", on_error, "be one of 'raise', 'quarantine'")
     if not separator or set(separator) & set("\t\r\n"):
-        raise SettingError("separator", separator, "be text that stands between ids, such as ','")
+        raise SettingError("separator", separator, "be the text between ids, such as ','")
     file = Path(path)
     lines = delimited_rows(read_text(file), file=file)
     header = next(lines, (1, []))[1]

@@ -168,7 +168,7 @@ class LogStore:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other writers out of this log; may be nested. `note` is told when another process is writing."""
+        """Keep other writers out of this log; may be nested. `note` is called when another process is writing."""
         with self._thread:
             if not self._depth:
                 with writing(self.folder):

@@ -269,7 +269,7 @@ def _latest_key(file_id: str) -> str:
 
 
 def begun_latest(store: LogStore) -> Callable[[str], datetime | None]:
-    """Return a function for the latest allowed event time of a partially committed file, or None of others."""
+    """Return a function that gives the latest allowed event time of a partially committed file, else None."""
     delta = LogStore(store.folder).table("quarantine").latest()
 
     def latest(file_id: str) -> datetime | None:

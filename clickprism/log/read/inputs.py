@@ -87,7 +87,7 @@ def local_copies(
 ) -> Iterator[Sequence[Path | str]]:
     """Yield the paths, with temporary copies for those at URLs such as s3://bucket/events/*.jsonl.gz.
 
-    Credentials come from the environment. `note` is told the name of each file.
+    Credentials come from the environment. `note` is called with the name of each file.
     """
     with TemporaryDirectory(prefix="clickprism-") as scratch:
         yield [

@@ -313,7 +313,7 @@ REASONS: Final = {
     "not-object": "the line is JSON, but not an object",
     "field-count": "the line has not as many fields as the header",
     "stray-quote": "a quote is neither around a field nor doubled",
-    "stray-return": "a carriage return stands in the middle",
+    "stray-return": "the line has a carriage return in the middle",
     "unknown-kind": "the row does not say what kind of event it is",
     "missing": "a required field is missing or empty",
     "wrong-type": "a field is of the wrong type",
