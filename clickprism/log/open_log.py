@@ -28,7 +28,7 @@ from clickprism.data.tables import JSON, is_database, is_frame, is_table, read_s
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.load import merge_logged
 from clickprism.log.read import find_inputs, local_copies
-from clickprism.log.store import SETTINGS_FILE, LogStore
+from clickprism.log.store import SETTINGS_FILE, LogStore, record_copy
 from clickprism.log.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
@@ -287,6 +287,8 @@ def read_logged(
         settings.refuse_columns("events record them themselves")
         with TemporaryDirectory(prefix="clickprism-log-") as folder:
             log = ingest_events(str(file), settings.copy or Path(folder) / "log", note=note)
+            if settings.copy is not None:
+                record_copy(log)
             return read_logged(log, settings=replace(settings, copy=None), note=note)
     if file.is_dir():
         settings.refuse_columns("an ingested log records them itself")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,12 @@ def need_java() -> None:
         if os.environ.get("CI"):
             pytest.fail(JAVA)
         pytest.skip(JAVA)
+
+
+@pytest.fixture(autouse=True)
+def cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of logs are listed in the cache folder: a test sees its own only."""
+    monkeypatch.setenv("CLICKPRISM_CACHE", str(tmp_path / ".cache"))
 
 
 @pytest.hookimpl(trylast=True)
