@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -29,9 +28,9 @@ def need_java() -> None:
 
 
 @pytest.fixture(autouse=True)
-def cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of logs are listed in the cache folder: a test sees its own only."""
-    monkeypatch.setenv("CLICKPRISM_CACHE", str(tmp_path / ".cache"))
+    monkeypatch.setenv("CLICKPRISM_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.hookimpl(trylast=True)
