@@ -60,5 +60,6 @@ def nfcorpus(folder: Path | str, part: Part = "train") -> Collection:
     folder, name = Path(folder), FILES[part]
     queries, documents = read_texts(folder / f"{name}.queries.tsv.gz"), read_texts(folder / "docs.tsv.gz")
     found = read_qrel(folder / f"{name}.qrel.gz")
-    ids = (np.array([pair[place] for pair in found], dtype=np.str_) for place in (0, 1))
-    return Collection(queries, documents, Judgements(*ids, np.array(list(found.values()), dtype=np.int32)))
+    query_ids, document_ids = (np.array([pair[place] for pair in found], dtype=np.str_) for place in (0, 1))
+    grades = np.array(list(found.values()), dtype=np.int32)
+    return Collection(queries, documents, Judgements(query_ids, document_ids, grades))
