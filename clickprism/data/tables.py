@@ -247,7 +247,8 @@ def _read_files(source: str, text: IsText) -> SourceTable:
     else:
         files = [source] if path.exists() else sorted(glob.glob(source, recursive=True))
     if not files:
-        raise DataError("there is no such file or folder", file=source, remedy=NO_FILE)
+        problem = "has no CSV or Parquet file" if path.exists() else "there is no such file or folder"
+        raise DataError(problem, file=source, remedy=NO_FILE)
     parts = [read_file(file, text=text) for file in files]
     try:
         table = pa.concat_tables([part.table for part in parts], promote_options="permissive")

@@ -220,7 +220,7 @@ def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[I
     names = sorted({name for has in named for name in has if "=" not in name})
     if names:
         listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
-        remedy = f"It has {listed}. Name your columns: --guess proposes which holds what (docs/bring_your_log.md)"
+        remedy = f"It has {listed}. See which column may hold what: clickprism log ingest {path.name} --guess"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
     return Detected(form, "clickprism")
 

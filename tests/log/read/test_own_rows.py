@@ -227,7 +227,7 @@ def test_formats_are_told_without_names(tmp_path: Path) -> None:
 
 def test_unknown_fields_are_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"fields of no known schema. It has sku, when. Name your columns: --guess proposes"
+        DataError, match=r"fields of no known schema. It has sku, when. See .*: clickprism log ingest log.jsonl --guess"
     ):
         read(tmp_path / "log.jsonl", json_lines({"sku": 1, "when": 2}))
 
