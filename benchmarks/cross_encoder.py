@@ -18,7 +18,6 @@ import torch
 from benchmarks.base import Result, seconds
 from clickprism.click_models.trust import TrustUser
 from clickprism.data.bm25 import BM25
-from clickprism.data.texts import Collection, nfcorpus
 from clickprism.evaluation.measures import evaluate
 from clickprism.evaluation.significance import interval, paired_randomisation, paired_t
 from clickprism.rankers.cross_encoder import BUDGET, CrossEncoderNetwork, probabilities
@@ -31,6 +30,7 @@ from clickprism.settings import build, plain
 from clickprism.training.text import fit_text
 from clickprism.training.text_settings import TextFitSettings
 from clickprism.types import Float32, Float64, JudgedLists, Lists, Text
+from reproduce.common.nfcorpus import Collection, nfcorpus
 
 FOUND = 50  # candidates of a test query that BM25 finds, and as many that the untuned language model finds
 PAGE = 10  # the same of a training query, whose first slot is explored

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from benchmarks.base import Result
-from clickprism.data.texts import nfcorpus
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.language_model import CrossEncoder
 from clickprism.serve.onnx.language import language_files
 from clickprism.serve.scoring.language import LanguageReader
 from clickprism.types import Float64
+from reproduce.common.nfcorpus import nfcorpus
 
 SEARCHES, FOUND = 12, 50
 PADDED = 128  # as the tokenizer.json of MiniLM pads, and cuts, every text

@@ -119,7 +119,7 @@ class AutoResult:
             A column of the library of the frame: a pandas Series with the index of the frame, a polars Series, an Arrow
             array, or a numpy array.
         """
-        from clickprism.data.frames import in_the_type_of, to_arrow
+        from clickprism.data.tables import in_the_type_of, to_arrow
         from clickprism.types import Lists
 
         if self.bundle is None:

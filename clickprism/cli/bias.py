@@ -10,7 +10,7 @@ from clickprism._util.tables import to_json
 from clickprism.cli.output import Flat, LogSource, Output, command_line
 from clickprism.data.click_table import TableSettings
 from clickprism.data.logged import Logged
-from clickprism.data.sessions import SessionLog, read_log
+from clickprism.data.sessions import read_session_file
 from clickprism.errors import SettingError, UnsupportedError
 from clickprism.evaluation.clicks import ClickModelSettings
 from clickprism.examination.settings import ExaminationSettings
@@ -272,16 +272,17 @@ def click_models(
         output.result(compare_click_models(sessions.clicks, settings, progress=progress))
 
 
-def _read_sessions(log: Path, on_error: Literal["raise", "quarantine"], output: Output) -> SessionLog:
+def _read_sessions(log: Path, on_error: Literal["raise", "quarantine"], output: Output) -> Logged:
     """Return the sessions of a log, one ranked list each; those of an ingested log are updated first."""
     if not (log / "log.toml").is_file():
-        sessions = read_log(log, on_error=on_error)
+        sessions = read_session_file(log, on_error=on_error)
     else:
         from clickprism.log.load import read_store
 
-        sessions = SessionLog(read_store(log, merge=False, note=output.note).clicks)
-    skipped = f"; skipped {len(sessions.quarantined):,} broken lines" if sessions.quarantined else ""
-    outside = f"; ignored {sessions.outside:,} clicks on documents outside the list" if sessions.outside else ""
+        sessions = read_store(log, merge=False, note=output.note)
+    broken, outside = (sessions.account.get(name, 0) for name in ("lines quarantined", "clicks outside the list"))
+    skipped = f"; skipped {broken:,} broken lines" if broken else ""
+    ignored = f"; ignored {outside:,} clicks on documents outside the list" if outside else ""
     clicks = sessions.clicks
-    output.note(f"{clicks.sessions:,} sessions, {int(clicks.clicks.sum()):,} clicks{outside}{skipped}")
+    output.note(f"{clicks.sessions:,} sessions, {int(clicks.clicks.sum()):,} clicks{ignored}{skipped}")
     return sessions

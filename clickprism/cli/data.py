@@ -7,7 +7,7 @@ from typing import Literal
 
 from clickprism._util.files import make_folder, write_file
 from clickprism.cli.output import Flat, Output
-from clickprism.data.letor import FileFacts, FilesFacts, facts, scan_letor, write_letor
+from clickprism.data.letor import FileFacts, FilesFacts, scan_letor, write_letor
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.errors import DataError, SettingError
 
@@ -39,7 +39,7 @@ def info(
     if quarantine_file is not None:
         lines = [f"{line.to_json()}\n" for reading in readings.values() for line in reading.quarantined]
         write_file(quarantine_file, "".join(lines))
-    described = [FileFacts(str(file), facts(it.judged), len(it.quarantined)) for file, it in readings.items()]
+    described = [FileFacts.of(file, it.judged, quarantined=len(it.quarantined)) for file, it in readings.items()]
     output.result(FilesFacts(tuple(described)))
 
 
@@ -87,7 +87,7 @@ def generate(*, out: Path, settings: Flat[SyntheticSettings], output: Flat[Outpu
     for part in ("train", "validation", "test"):
         judged, file = getattr(dataset, part), out / f"{part}.txt"
         write_letor(judged, file)
-        described.append(FileFacts(str(file), facts(judged), 0))
+        described.append(FileFacts.of(file, judged))
     output.result(FilesFacts(tuple(described)))
     files = [word for part in ("train", "validation", "test") for word in (f"--data.{part}", out / f"{part}.txt")]
     output.next("train", "--data.source", "files", *files, "--out", "runs/dla")

@@ -10,7 +10,7 @@ from pathlib import Path
 from clickprism._util.files import check_output
 from clickprism.cli.output import Flat, Output
 from clickprism.data.click_table import TableSettings
-from clickprism.data.frames import is_database
+from clickprism.data.tables import is_database
 from clickprism.errors import ClickprismError, SettingError
 from clickprism.examination.model import chosen_model
 from clickprism.log.compact import compact as compact_log

@@ -94,7 +94,7 @@ def estimate(
         _show_estimates(found, out, output)
         return
     if outcome != "click":
-        raise SettingError("outcome", outcome, "be click: an ingested log has no other outcomes. Name the table itself")
+        raise SettingError("outcome", outcome, "be click for an ingested log. Name the table itself, or use auto")
     store = LogStore.open(Path(log), note=output.note)
     with store.write(engine=engine.engine, memory=engine.memory) as writer:
         found = estimate_relevance(

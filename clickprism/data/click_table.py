@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, final
 
@@ -49,6 +49,10 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The names that columns of each role usually have, the most usual first."""
 IDS: Final = ("query", "document", "search", "user")
+NO_FEATURES: Final = ("position", "click", "randomised", "shown", "ranker", "page", "seen", "grade", "weight")
+"""Roles of columns that are never features: they describe how a document was shown, or what followed."""
+OUTCOME_NAMES: Final = ("{}_bool", "is_{}", "{}_flag", "{}s", "{}ed")
+"""The names that the column of an outcome usually has, if it is not the name of the outcome itself."""
 TRUE: Final = ("1", "true", "t", "yes", "y", "1.0")
 FALSE: Final = ("0", "false", "f", "no", "n", "0.0", "", "null", "nan", "none")
 _TERM: Final = re.compile(r"(?:(\d+\.?\d*|\.\d+)\s*\*\s*)?([A-Za-z_]\w*(?:[- ]\w+)*)")
@@ -165,6 +169,8 @@ class Columns:
 
     def found_in(self, header: Sequence[str], source: object = None) -> Columns:
         """Return the columns with roles filled by usual names; a name that is not in the header is an error."""
+        if (outcomes := _found_outcomes(self.outcomes, header)) != self.outcomes:
+            return replace(self, outcomes=outcomes).found_in(header, source)
         named = {**self.roles(), **{f"outcome {name}": column for name, column in self.outcomes.items()}}
         chosen = () if self.features is None or isinstance(self.features, str) else self.features
         named |= {f"feature {name}": name for name in (*chosen, *self.ignore, *self.categorical)}
@@ -195,9 +201,27 @@ class Columns:
         if self.features is None:
             return []
         if self.features != OTHERS:
-            return list(self.features)
+            refused = self.refused_features()
+            return [name for name in self.features if name not in refused]
         used = {*self.roles().values(), *self.outcomes.values(), *self.ignore}
         return [name for name in header if name not in used]
+
+    def refused_features(self) -> dict[str, str]:
+        """Return why named features are not used: they say how a document was shown, or what followed."""
+        if self.features is None or self.features == OTHERS:
+            return {}
+        roles = {name: role for role in NO_FEATURES if (name := getattr(self, role)) is not None}
+        roles |= {column: name for name, column in self.outcomes.items()}
+        return {name: f"is the column of the role {roles[name]}" for name in self.features if name in roles}
+
+
+def _found_outcomes(outcomes: Mapping[str, str], header: Sequence[str]) -> dict[str, str]:
+    """Return the column of each outcome; one that is not in the header is looked for by the usual names."""
+    found = {}
+    for name, column in outcomes.items():
+        usual = [each for form in OUTCOME_NAMES if (each := form.format(name)) in header]
+        found[name] = usual[0] if column == name and column not in header and usual else column
+    return found
 
 
 def parse_outcome(text: str) -> dict[str, float]:
@@ -376,10 +400,12 @@ class _Rows:
         lists_of_rows = self._list_of_rows()
         position = self._positions(lists_of_rows)
         rows = np.flatnonzero((self.reason == 0) & (lists_of_rows >= 0))
+        self.used = len(rows)
         if not len(rows):
             raise DataError("has no usable row", file=self.source, remedy=self.unused())
         columns = self.columns
-        if lost := [name for role in ("seen", "grade", "weight") if (name := getattr(columns, role)) is not None]:
+        lost = [name for role in ("seen", "grade", "weight") if (name := getattr(columns, role)) is not None]
+        if lost:
             self.notes.append(f"An ingested log does not store {', '.join(lost)}.")
         names = columns.feature_names(self.table.column_names)
         table = self.table.take(rows)
@@ -403,7 +429,18 @@ class _Rows:
         if names:
             logged = table.select(names).to_pylist()
             fields["features"] = [json.dumps(row, default=str, allow_nan=False) for row in map(_known, logged)]
-        return pa.table(fields)
+        impressions = pa.table(fields)
+        return pa.concat_tables([impressions, *self._actions(impressions, rows)], promote_options="default")
+
+    def _actions(self, impressions: pa.Table, rows: Int64) -> Iterator[pa.Table]:
+        """Yield an interaction for each outcome that followed a click, such as a cart; its amount is not kept."""
+        import pyarrow as pa
+
+        for name in self.columns.outcomes:
+            followed = impressions.filter(pa.array((self._outcome(name, rows) > 0) & self.click[rows]))
+            ids = [f"{each}-{name}" for each in followed["event_id"].to_pylist()]
+            acted = followed.select(["search_id", "document_id", "time"])
+            yield acted.append_column("event_id", pa.array(ids)).append_column("action", pa.array([name] * len(ids)))
 
     def _column(self, role: str) -> pa.ChunkedArray:
         return self.table[getattr(self.columns, role)]
@@ -604,7 +641,7 @@ class _Rows:
             elif name in numbers and self.columns.features == OTHERS and _is_id(name, numbers_of(table[name])):
                 leaks[name] = "looks like an id by its name and values"
         kept = tuple(feature for feature in encoding.features if feature.name not in leaks)
-        self.encoding = Encoding(kept, {**encoding.ignored, **leaks})
+        self.encoding = Encoding(kept, {**self.columns.refused_features(), **encoding.ignored, **leaks})
         self.notes += self.encoding.notes()
         return self.encoding.apply(table)
 
@@ -653,7 +690,7 @@ def event_table(table: pa.Table, columns: Columns, *, source: object = None) -> 
         digest.update(batch.serialize())
     rows = _Rows(table, columns, source)
     events = rows.events(digest.hexdigest()[:16])
-    if unused := len(table) - len(events):
+    if unused := len(table) - rows.used:
         rows.notes.append(f"{unused:,} of {len(table):,} rows were not used. {rows.unused()}.")
     return events, tuple(rows.notes)
 

@@ -22,7 +22,7 @@ import numpy as np
 from clickprism._util.files import atomic_file, write_errors
 from clickprism._util.tables import Table
 from clickprism.data import cache as kept
-from clickprism.data.files import expand, read_bytes
+from clickprism.data.tables import expand, read_bytes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Int32, Int64, JudgedLists, Lists, Text
 
@@ -606,10 +606,11 @@ def write_letor(judged: JudgedLists, path: Path | str) -> None:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The size and shape of judged lists.
+class FileFacts:
+    """The size and shape of a file of judged lists.
 
     Attributes:
+        file: The file.
         lists: Number of lists.
         documents: Number of documents.
         features: Number of features.
@@ -618,8 +619,14 @@ class Facts:
         grades: Share of documents of each grade, grade 0 first.
         without_relevant: Number of lists in which every grade is 0.
         missing: Number of missing values.
+        quarantined: Number of broken lines that were skipped.
+
+    >>> lists = Lists(np.zeros((4, 2), np.float32), np.array([0, 3, 4]), np.array(["a", "b"]))
+    >>> FileFacts.of("x.txt", JudgedLists(lists, np.array([0, 2, 0, 0], np.int32))).grades
+    (0.75, 0.0, 0.25)
     """
 
+    file: str
     lists: int
     documents: int
     features: int
@@ -628,15 +635,25 @@ class Facts:
     grades: tuple[float, ...]
     without_relevant: int
     missing: int
-
-
-@dataclass(frozen=True)
-class FileFacts:
-    """What one file of judged lists contains, and how many broken lines were skipped."""
-
-    file: str
-    facts: Facts
     quarantined: int
+
+    @classmethod
+    def of(cls, file: PathLike, judged: JudgedLists, *, quarantined: int = 0) -> FileFacts:
+        """Return the facts about the lists in a file, in which so many broken lines were skipped."""
+        lists = judged.lists
+        relevant = np.bincount(lists.list_of, weights=judged.grades > 0, minlength=len(lists))
+        return cls(
+            file=str(file),
+            lists=len(lists),
+            documents=lists.documents,
+            features=lists.features.shape[1],
+            shortest=int(lists.lengths.min(initial=lists.documents)),
+            longest=int(lists.lengths.max(initial=0)),
+            grades=tuple((np.bincount(judged.grades) / max(lists.documents, 1)).tolist()),
+            without_relevant=int((relevant == 0).sum()),
+            missing=int(np.isnan(lists.features).sum()),
+            quarantined=quarantined,
+        )
 
 
 @dataclass(frozen=True)
@@ -648,8 +665,7 @@ class FilesFacts:
     def tables(self) -> list[Table]:
         """Return one table for each file, with one row for each fact."""
         tables = []
-        for file in self.files:
-            it = file.facts
+        for it in self.files:
             rows = [
                 ["lists", f"{it.lists:,}"],
                 ["documents", f"{it.documents:,}"],
@@ -658,28 +674,7 @@ class FilesFacts:
                 *[[f"grade {grade}", f"{share:.1%}"] for grade, share in enumerate(it.grades)],
                 ["lists without a relevant document", f"{it.without_relevant:,}"],
                 ["missing values", f"{it.missing:,}"],
-                ["broken lines skipped", f"{file.quarantined:,}"],
+                ["broken lines skipped", f"{it.quarantined:,}"],
             ]
-            tables.append(Table("", [file.file, ""], rows))
+            tables.append(Table("", [it.file, ""], rows))
         return tables
-
-
-def facts(judged: JudgedLists) -> Facts:
-    """Return the size and shape of judged lists.
-
-    >>> lists = Lists(np.zeros((4, 2), np.float32), np.array([0, 3, 4]), np.array(["a", "b"]))
-    >>> facts(JudgedLists(lists, np.array([0, 2, 0, 0], np.int32))).grades
-    (0.75, 0.0, 0.25)
-    """
-    lists = judged.lists
-    relevant = np.bincount(lists.list_of, weights=judged.grades > 0, minlength=len(lists))
-    return Facts(
-        lists=len(lists),
-        documents=lists.documents,
-        features=lists.features.shape[1],
-        shortest=int(lists.lengths.min(initial=lists.documents)),
-        longest=int(lists.lengths.max(initial=0)),
-        grades=tuple((np.bincount(judged.grades) / max(lists.documents, 1)).tolist()),
-        without_relevant=int((relevant == 0).sum()),
-        missing=int(np.isnan(lists.features).sum()),
-    )

@@ -107,11 +107,6 @@ class Logged:
         """Return the rows of the documents that were never shown, [candidates]."""
         return np.setdiff1d(np.arange(self.clicks.lists.documents), self.clicks.rows)
 
-    def of_queries(self, queries: Bool) -> Logged:
-        """Return the ranked lists of the chosen queries, [queries]; documents are kept."""
-        firsts = self.clicks.rows[np.minimum(self.clicks.offsets[:-1], max(len(self.clicks.rows) - 1, 0))]
-        return self.take(queries[self.clicks.lists.list_of[firsts]])
-
 
 def log_fingerprint(logged: Logged) -> str:
     """Return 16 digits of a SHA-256 over everything in a log.

@@ -9,52 +9,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from sys import intern
 
 import numpy as np
 
 from clickprism.data.clicks import load_bare
-from clickprism.data.files import delimited_rows, read_text
-from clickprism.data.letor import OnError, PathLike, Quarantined
-from clickprism.data.tables import text_array
+from clickprism.data.letor import OnError, PathLike
+from clickprism.data.logged import Logged
+from clickprism.data.tables import delimited_rows, read_text, text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
-from clickprism.types import Clicks, Lists, Text, Truth, slices
+from clickprism.types import Clicks, Lists, slices
 
 
-@dataclass(frozen=True, eq=False)
-class SessionLog:
-    """A log of sessions, and an account of what was read.
-
-    Attributes:
-        clicks: One ranked list for each session; the features have no columns.
-        columns: The other columns, as text, one value for each session.
-        outside: Number of clicks on documents that were not in the list of their session; they are ignored.
-        quarantined: Lines that were skipped.
-        truth: What a simulation knows, if the log is one.
-    """
-
-    clicks: Clicks
-    columns: dict[str, Text] = field(default_factory=dict)
-    outside: int = 0
-    quarantined: tuple[Quarantined, ...] = ()
-    truth: Truth | None = None
-
-    def __len__(self) -> int:
-        return len(self.clicks)
-
-    def column(self, name: str) -> Text:
-        """Return the values of a column, one for each session."""
-        if name not in self.columns:
-            remedy = f"It has {', '.join(self.columns)}" if self.columns else "It has none besides what was shown"
-            raise DataError(f"the log has no column {name!r}", remedy=remedy)
-        return self.columns[name]
-
-
-def read_log(path: PathLike, *, on_error: OnError = "raise") -> SessionLog:
-    """Read a log without the features of its documents: a session file, or simulated clicks, perhaps with the truth."""
+def read_session_file(path: PathLike, *, on_error: OnError = "raise") -> Logged:
+    """Read a log without the features of its documents: a session file, or simulated clicks (.npz)."""
     file = Path(path)
     try:
         with file.open("rb") as stream:
@@ -62,13 +32,9 @@ def read_log(path: PathLike, *, on_error: OnError = "raise") -> SessionLog:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=file) from None
     if not zipped and file.suffix == ".npz":
-        raise DataError(
-            "is not a sound .npz file", file=file, remedy="Create it again with: clickprism experiment simulate"
-        )
-    if not zipped:
-        return read_sessions(file, on_error=on_error)
-    clicks, truth = load_bare(file)
-    return SessionLog(clicks, truth=truth)
+        remedy = "Create it again with: clickprism experiment simulate"
+        raise DataError("is not a sound .npz file", file=file, remedy=remedy)
+    return Logged(load_bare(file)[0]) if zipped else read_sessions(file, on_error=on_error)
 
 
 def read_sessions(
@@ -79,7 +45,7 @@ def read_sessions(
     clicks: str = "clicks",
     separator: str = ",",
     on_error: OnError = "raise",
-) -> SessionLog:
+) -> Logged:
     r"""Read sessions from a text file, plain, gzip or zstd: columns split by tabs if the first line has one, else CSV.
 
     Documents of different queries are different, whatever their ids; blanks around ids do not count. A document clicked
@@ -93,7 +59,11 @@ def read_sessions(
         documents: Column with the ids of the documents shown, best first.
         clicks: Column with the ids of the documents clicked; may be empty.
         separator: Text between ids.
-        on_error: "raise" a `DataError` at the first broken line, or skip such lines and "quarantine" them.
+        on_error: "raise" a `DataError` at the first broken line, or skip such lines ("quarantine").
+
+    Returns:
+        One ranked list for each session, with the other columns as text; the features have no columns. `account`
+        counts the clicks outside their list and the lines that were skipped, of which `notes` names the first.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +76,7 @@ def read_sessions(
     if on_error not in ("raise", "quarantine"):
         raise SettingError("on_error", on_error, "be one of 'raise', 'quarantine'")
     if not separator or set(separator) & set("\t\r\n"):
-        raise SettingError("separator", separator, "be text that stands between ids, such as ','")
+        raise SettingError("separator", separator, "be the text between ids, such as ','")
     file = Path(path)
     lines = delimited_rows(read_text(file), file=file)
     header = next(lines, (1, []))[1]
@@ -114,7 +84,7 @@ def read_sessions(
     asked, shown, picked = places
     others = {place: list[str]() for place in range(len(header)) if place not in places}
     found = _Sessions(separator)
-    quarantined: list[Quarantined] = []
+    broken: list[str] = []
     for line, fields in lines:
         reason = f"{len(fields)} fields where the first line has {len(header)}"
         if len(fields) == len(header):
@@ -126,7 +96,7 @@ def read_sessions(
             remedy = 'Repair it, or skip such lines: --on-error quarantine, in Python on_error="quarantine"'
             raise DataError(reason, file=file, line=line, remedy=remedy)
         else:
-            quarantined.append(Quarantined(str(file), line, 1, reason, "\t".join(fields).encode()))
+            broken.append(f"line {line}: {reason}")
     if not found.shown:
         raise DataError("has no usable session", file=file, remedy=f"A line has {', '.join(header)}")
     columns = {
@@ -141,7 +111,10 @@ def read_sessions(
             file=file,
             remedy=f"Clicks must be document ids as in {documents}, not flags or positions; leave other clicks out",
         )
-    return SessionLog(log, columns, outside, tuple(quarantined))
+    account = {"sessions": log.sessions, "clicks outside the list": outside, "lines quarantined": len(broken)}
+    notes = (f"{len(broken):,} lines of {file} were not used, such as {broken[0]}.",) if broken else ()
+    account = {name: count for name, count in account.items() if count}
+    return Logged(log, account=account, columns=columns, notes=notes)
 
 
 def _places(file: Path, header: list[str], wanted: Sequence[str]) -> list[int]:

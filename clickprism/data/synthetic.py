@@ -159,7 +159,7 @@ class _Catalogue:
 
     Attributes:
         hidden: quality, popularity and freshness, standard normal, [3, items].
-        views: the noise of each feature that tells of the document alone, [such features, items].
+        views: the noise of each feature that depends on the document only, [such features, items].
         shares: how probably the next item found is this one, [items].
     """
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import lt
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Any, Final, final
 
 import msgspec
 import numpy as np
 
-from clickprism.data.files import broken_files, delimited_rows, expand, read_bytes, read_text
-from clickprism.data.tables import text_array
-from clickprism.errors import DataError, SettingError
-from clickprism.types import Bool, Int32, Int64, Text, check
+from clickprism.data.tables import broken_files, delimited_rows, expand, read_bytes, read_text, text_array
+from clickprism.errors import DataError
+from clickprism.types import Bool, Int64, Text, check
 
 IDS: Final = ("id", "_id", "query_id", "document_id", "doc_id", "docid", "qid", "pid", "docno")
 TEXTS: Final = ("title", "query", "user_query", "text", "body", "abstract", "contents")
@@ -178,66 +177,18 @@ def _rows(file: Path, *, headed: bool) -> Iterator[tuple[int, Mapping[str, Any]]
         )
 
 
-Part: TypeAlias = Literal["train", "validation", "test"]
-FILES: Final = {"train": "train", "validation": "dev", "test": "test"}
+def read_qrel(path: Path | str) -> dict[tuple[str, str], int]:
+    """Return the grade of each judged (query, document) of a file in the TREC format.
 
-
-@final
-@dataclass(frozen=True, eq=False)
-class Judgements:
-    """The grade of each judged (query, document), 1 or more; all other pairs count as 0.
-
-    >>> judged = Judgements(np.array(["q", "q"]), np.array(["a", "b"]), np.array([3, 1], np.int32))
-    >>> judged.grades_of(np.array(["q", "q", "p"]), np.array(["b", "c", "a"])).tolist()
-    [1, 0, 0]
+    Each line has query id, 0, document id and grade, separated by blanks.
     """
-
-    query_ids: Text
-    document_ids: Text
-    grades: Int32
-
-    def __post_init__(self) -> None:
-        lengths = {len(self.query_ids), len(self.document_ids), len(self.grades)}
-        check(len(lengths) == 1, "each judgement has a query, a document and a grade")
-
-    def __len__(self) -> int:
-        return len(self.grades)
-
-    def grades_of(self, query_ids: Text, document_ids: Text) -> Int32:
-        """Return the grade of each of these pairs, 0 if it was not judged, [pairs]."""
-        judged = zip(self.query_ids.tolist(), self.document_ids.tolist(), strict=True)
-        table = dict(zip(judged, self.grades.tolist(), strict=True))
-        pairs = zip(query_ids.tolist(), document_ids.tolist(), strict=True)
-        return np.fromiter((table.get(pair, 0) for pair in pairs), np.int32, len(query_ids))
-
-
-class Collection(NamedTuple):
-    """Texts with judgements."""
-
-    queries: Texts
-    documents: Texts
-    judgements: Judgements
-
-
-def nfcorpus(folder: Path | str, part: Part = "train") -> Collection:
-    """Return the queries of a part, all documents (the parts share them), and the judgements of these queries."""
-    if part not in get_args(Part):
-        raise SettingError("part", part, f"be one of {', '.join(get_args(Part))}")
-    folder, name = Path(folder), FILES[part]
-    queries, documents = read_texts(folder / f"{name}.queries.tsv.gz"), read_texts(folder / "docs.tsv.gz")
-    return Collection(queries, documents, read_qrel(folder / f"{name}.qrel.gz"))
-
-
-def read_qrel(path: Path | str) -> Judgements:
-    """Read judgements in the TREC format: query id, 0, document id and grade in each line, separated by blanks."""
     file = Path(path)
-    fields = expand(read_bytes(file), file=file).decode("utf-8", "replace").split("\n")
-    rows = [line.split() for line in fields]
-    for number, row in enumerate(rows, start=1):
+    found: dict[tuple[str, str], int] = {}
+    lines = expand(read_bytes(file), file=file).decode("utf-8", "replace").split("\n")
+    for number, row in enumerate(map(str.split, lines), start=1):
         if row and (len(row) != 4 or not row[3].lstrip("-").isdecimal()):
             remedy = "Each line is: query id, 0, document id, grade"
             raise DataError("is not a judgement", file=file, line=number, remedy=remedy)
-    rows = [row for row in rows if row]
-    grades = np.array([int(row[3]) for row in rows], dtype=np.int32)
-    queries, documents = (np.array([row[place] for row in rows], dtype=np.str_) for place in (0, 2))
-    return Judgements(queries, documents, grades)
+        if row:
+            found[row[0], row[2]] = int(row[3])
+    return found

@@ -34,10 +34,7 @@ def evaluate_on_grades(logged: Logged, file: Path | str, scores: Mapping[str, Fl
     lists = logged.clicks.lists
     if lists.document_ids is None:
         raise DataError("the documents of the log have no ids, so that grades cannot be matched", file=file)
-    found = read_qrel(file)
-    known = dict(
-        zip(zip(found.query_ids.tolist(), found.document_ids.tolist(), strict=True), found.grades, strict=True)
-    )
+    known = read_qrel(file)
     pairs = zip(lists.query_ids[lists.list_of].tolist(), lists.document_ids.tolist(), strict=True)
     grades = np.array([known.get(pair, -1) for pair in pairs], dtype=np.int32)
     several = np.bincount(lists.list_of[grades >= 0], minlength=len(lists)) > 1

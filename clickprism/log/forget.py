@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -33,7 +34,7 @@ from clickprism.errors import SettingError
 from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
 from clickprism.log.schema import QUARANTINE
 from clickprism.log.sessions import update_sessions
-from clickprism.log.store import COLUMNS_FILE, PENDING, LogStore
+from clickprism.log.store import COLUMNS_FILE, PENDING, LogStore, copies_of
 from clickprism.log.table import by_day, writing
 from clickprism.types import Bool
 
@@ -65,7 +66,8 @@ class Forgotten:
         days: Days whose sessions were rebuilt.
         snapshots: Whether the click features were deleted.
         models: Names of the examination models that were deleted.
-        outputs: Files written from this log before; they may contain the user. Each with the command that rebuilds it.
+        outputs: Files written from this log before, and copies that commands made of its raw events; they may contain
+            the user. Each with the command that rebuilds it, or that erases the user from it.
         dry_run: Whether nothing was written.
     """
 
@@ -93,7 +95,7 @@ class Forgotten:
         tables = [Table("", ["would erase" if self.dry_run else "erased", ""], rows)]
         if self.outputs:
             made = [[path, command] for path, command in self.outputs]
-            tables.append(Table("", ["outside the log; may contain the users", "rebuild with"], made))
+            tables.append(Table("", ["outside the log; may contain the users", "rebuild or erase with"], made))
         return tables
 
 
@@ -130,7 +132,7 @@ def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date]
         days=rebuilt,
         snapshots=bool(touched) and bool(store.table("snapshots").files()),
         models=tuple(sorted(model.stem for model in models)),
-        outputs=tuple(store.outputs().items()) if anything else (),
+        outputs=(*store.outputs().items(), *_copies(store, mentions)) if anything else (),
         dry_run=dry_run,
     )
     if dry_run:
@@ -151,6 +153,12 @@ def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date]
         pending.unlink(missing_ok=True)
     sync(store.folder)
     return result
+
+
+def _copies(store: LogStore, mentions: Mentions) -> list[tuple[str, str]]:
+    """Return the copies that other commands made of the raw events of a log, with the command that erases the users."""
+    users = " ".join(f"--user {shlex.quote(user)}" for user in sorted(mentions.users))
+    return [(str(copy), f"clickprism log forget {shlex.quote(str(copy))} {users}") for copy in copies_of(store)]
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,14 @@ import pyarrow.compute as pc
 
 from clickprism._util.grouping import same_lists
 from clickprism.data.encoding import Encoding
-from clickprism.data.logged import Logged
+from clickprism.data.logged import Logged, Outcomes
 from clickprism.data.tables import text_array
 from clickprism.errors import DataError
 from clickprism.log.features.partials import PAIR, counting
 from clickprism.log.schema import EVENTS, SESSIONS
 from clickprism.log.sessions import kinds_of, update_sessions
 from clickprism.log.store import LogStore
+from clickprism.log.ubi import OUTCOMES
 from clickprism.types import Bool, Clicks, Float32, Int64, Lists, slices
 
 if TYPE_CHECKING:
@@ -52,15 +53,13 @@ def merge_logged(logged: Logged) -> Logged:
     entries, offsets = slices(clicks.offsets, first)
     impressions = np.bincount(group, weights=clicks.impressions, minlength=len(first)).astype(np.int64)
     hits = np.where(clicks.clicks[entries] > 0, np.repeat(impressions, np.diff(offsets)), 0)
-    return Logged(
-        Clicks(clicks.lists, offsets, clicks.rows[entries], clicks.positions[entries], hits, impressions),
-        None if logged.days is None else logged.days[first],
-        None if logged.policy is None else logged.policy[first],
-        logged.policies,
-        None if logged.randomised is None else logged.randomised[entries],
-        logged.feature_names,
-        logged.account,
-        {name: values[first] for name, values in logged.columns.items()},
+    return replace(
+        logged,
+        clicks=Clicks(clicks.lists, offsets, clicks.rows[entries], clicks.positions[entries], hits, impressions),
+        days=None if logged.days is None else logged.days[first],
+        policy=None if logged.policy is None else logged.policy[first],
+        randomised=None if logged.randomised is None else logged.randomised[entries],
+        columns={name: values[first] for name, values in logged.columns.items()},
     )
 
 
@@ -340,6 +339,8 @@ def _encoded(logged: Logged, encoding: Encoding | None) -> Logged:
 SEARCH: Final = ("day", "search_id", "query_id")
 SEVERAL: Final = "several rankers"
 UNNAMED: Final = "not named"
+ACTIONS: Final = ("click", "impression")
+"""Actions that are no outcomes."""
 OPTIONAL: Final = {
     "user_id": ("impression", "ranking"),
     "ranker": ("impression", "ranking"),
@@ -380,6 +381,8 @@ def read_store(
             remedy = "Ingest files first, or see the robot rules"
             raise DataError("has no searches that count", file=store.folder, remedy=remedy)
         events = engine.read(store.table("events").files(days), EVENTS)
+        acted = "interaction" in kinds_of(store.table("events").files(days))
+        outcomes = _outcomes(engine, both.filter(both.clicked), events) if acted else None
         is_told = engine.collect(events.aggregate(count=events.randomised.count()))["count"][0].as_py() > 0
         shown = engine.collect(pairs.order_by("row").select(*PAIR))
         asked = engine.collect(searches.order_by("search").select("day", "least", "most"))
@@ -404,8 +407,27 @@ def read_store(
     )
     randomised: Bool | None = entries["randomised"].to_numpy()[order].astype(np.bool_) if is_told else None
     account = {name: count for name, count in (account | lacks).items() if count or name == "rows in"}
-    logged = Logged(clicks, _day_numbers(asked["day"]), *_policies(asked), randomised, account=account)
+    policies = _policies(asked)
+    logged = Logged(clicks, _day_numbers(asked["day"]), *policies, randomised, account=account, outcomes=outcomes)
     return _encoded(merge_logged(logged) if merge else logged, encoding)
+
+
+def _outcomes(engine: Engine, clicked: Any, events: Any) -> Outcomes | None:
+    """Return what followed the clicks: the other actions of users, such as carts; None if there are none."""
+    acted = events.filter((events.kind == "interaction") & events.action.notin([*ACTIONS]))
+    actions = acted.select("search_id", "document_id", "action").distinct()
+    found = engine.collect(clicked.inner_join(actions, ["search_id", "document_id"]).select("search", "row", "action"))
+    if not found.num_rows:
+        return None
+    every = engine.collect(clicked.select("search", "row").distinct().order_by("search", "row"))
+    search, row = (every[name].to_numpy().astype(np.int64) for name in ("search", "row"))
+    width = int(row.max()) + 1
+    place = np.searchsorted(search * width + row, found["search"].to_numpy() * width + found["row"].to_numpy())
+    names = np.array([OUTCOMES.get(name, name) for name in found["action"].to_pylist()])
+    values = {name: np.zeros(len(row)) for name in np.unique(names).tolist()}
+    for name, counts in values.items():
+        counts[place[names == name]] = 1.0
+    return Outcomes(row, values)
 
 
 def _with_numbers(rows: Any, by: tuple[str, ...], name: str) -> Any:

@@ -21,15 +21,14 @@ from clickprism._util.files import sha256
 from clickprism.data.click_table import NAMES, NO_TABLE, ColumnNames, Columns, TableSettings, read_click_table
 from clickprism.data.clicks import load_clicks
 from clickprism.data.encoding import Encoding
-from clickprism.data.frames import JSON, is_database, is_frame, is_table, read_source, to_arrow
 from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
-from clickprism.data.sessions import SessionLog
-from clickprism.data.sessions import read_log as read_session_file
+from clickprism.data.sessions import read_session_file
+from clickprism.data.tables import JSON, is_database, is_frame, is_table, read_source, to_arrow
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.load import merge_logged
 from clickprism.log.read import find_inputs, local_copies
-from clickprism.log.store import SETTINGS_FILE, LogStore
+from clickprism.log.store import SETTINGS_FILE, LogStore, record_copy
 from clickprism.log.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
@@ -115,10 +114,7 @@ def read_log(
         if (logged := _read_table(text, Columns.of(given), sql)) is not None:
             return logged
         _refuse(given, sql, f"{text} has its own columns")
-        logged = read_logged(Path(text), settings=ReadSettings(on_error="quarantine", copy=copy), note=note)
-    broken = logged.account.get("lines quarantined", 0)
-    lines = f"{broken:,} lines of {source} were not used: they are broken, or have a document twice."
-    return replace(logged, notes=(*logged.notes, lines)) if broken else logged
+        return read_logged(Path(text), settings=ReadSettings(on_error="quarantine", copy=copy), note=note)
 
 
 def read_ubi_log(files: Sequence[Path], columns: Columns, *, source: str) -> Logged:
@@ -291,6 +287,8 @@ def read_logged(
         settings.refuse_columns("events record them themselves")
         with TemporaryDirectory(prefix="clickprism-log-") as folder:
             log = ingest_events(str(file), settings.copy or Path(folder) / "log", note=note)
+            if settings.copy is not None:
+                record_copy(log)
             return read_logged(log, settings=replace(settings, copy=None), note=note)
     if file.is_dir():
         settings.refuse_columns("an ingested log records them itself")
@@ -311,34 +309,29 @@ def read_logged(
     return of_sessions(read_session_file(file, on_error=settings.on_error), settings, columns=columns)
 
 
-def of_sessions(log: SessionLog, settings: ReadSettings = READ, *, columns: Collection[str] = ()) -> Logged:
-    """Return the sessions of a file as `Logged`, with these other columns."""
+def of_sessions(log: Logged, settings: ReadSettings = READ, *, columns: Collection[str] = ()) -> Logged:
+    """Return the sessions of a file with what its columns say of each, and of the others only these columns."""
     days = _column(log, settings.day_column, DAYS, "day_column")
     rankers = _column(log, settings.ranker_column, ("ranker", "policy"), "ranker_column")
     random = _column(log, settings.randomised_column, ("randomised", "randomized"), "randomised_column")
     kinds, policy = (None, None) if rankers is None else np.unique(rankers[1], return_inverse=True)
-    account = {"sessions": log.clicks.sessions, "clicks outside the list": log.outside}
-    account["lines quarantined"] = len(log.quarantined)
     return merge_logged(
-        Logged(
-            log.clicks,
-            None if days is None else _days(*days, asked=settings.day_column is not None),
-            None if policy is None else policy.astype(np.int64),
-            () if kinds is None else tuple(each or "not named" for each in kinds.tolist()),
-            None if random is None else np.repeat(_flags(*random), np.diff(log.clicks.offsets)),
-            account={name: count for name, count in account.items() if count},
-            columns={name: log.column(name) for name in columns},
+        replace(
+            log,
+            days=None if days is None else _days(*days, asked=settings.day_column is not None),
+            policy=None if policy is None else policy.astype(np.int64),
+            policies=() if kinds is None else tuple(each or "not named" for each in kinds.tolist()),
+            randomised=None if random is None else np.repeat(_flags(*random), np.diff(log.clicks.offsets)),
+            columns={name: column(log, name) for name in columns},
         )
     )
 
 
-def _column(log: SessionLog, wanted: str | None, usual: tuple[str, ...], what: str) -> tuple[str, Text] | None:
-    if wanted is not None:
-        if wanted not in log.columns:
-            has = ", ".join(log.columns) or "none besides query, documents and clicks"
-            raise SettingError(what, wanted, f"be a column of the log, which has {has}")
-        return wanted, log.columns[wanted]
-    found = next((name for name in usual if name in log.columns), None)
+def _column(log: Logged, wanted: str | None, usual: tuple[str, ...], what: str) -> tuple[str, Text] | None:
+    if wanted is not None and wanted not in log.columns:
+        has = ", ".join(log.columns) or "none besides query, documents and clicks"
+        raise SettingError(what, wanted, f"be a column of the log, which has {has}")
+    found = wanted or next((name for name in usual if name in log.columns), None)
     return None if found is None else (found, log.columns[found])
 
 

@@ -21,7 +21,7 @@ from clickprism._util.files import atomic_file
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError
 from clickprism.log.read.inputs import FORMATS, extension
-from clickprism.log.read.validate import shown
+from clickprism.log.read.rows import shown
 from clickprism.log.schema import QUARANTINE, literal
 from clickprism.log.settings import RowFilter
 from clickprism.log.store import LogStore

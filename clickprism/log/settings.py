@@ -400,7 +400,7 @@ class RowFilter:
 
     def __post_init__(self) -> None:
         if self.reason is not None:
-            from clickprism.log.read.validate import REASONS
+            from clickprism.log.read.rows import REASONS
 
             must = f"be the code of a reason ({suggest(self.reason, REASONS)})"
             _require(self.reason in REASONS, "reason", self.reason, must)

@@ -9,7 +9,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 import pyarrow as pa
 
 from clickprism._util.files import create_folder, lock, read_json, write_file
+from clickprism.data.cache import folder as cache_folder
 from clickprism.errors import DataError
 from clickprism.log.engines.base import connect
 from clickprism.log.schema import TABLES
@@ -33,6 +34,8 @@ OUTPUTS: Final = "outputs.json"
 """Files that were written from the log, each with the command that wrote it."""
 COLUMNS_FILE: Final = "columns.json"
 """Columns of the input files."""
+COPIES: Final = "copies.json"
+"""Logs that were ingested as copies of raw events, in the cache folder."""
 WATERMARKS: Final = "watermarks.json"
 """The value of a column up to which each query was read."""
 DERIVED: Final = ("sessions", "partials", "week", "month", "snapshots")
@@ -168,7 +171,7 @@ class LogStore:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other writers out of this log; may be nested. `note` is told when another process is writing."""
+        """Keep other writers out of this log; may be nested. `note` is called when another process is writing."""
         with self._thread:
             if not self._depth:
                 with writing(self.folder):
@@ -206,6 +209,38 @@ def record_result(log: Path | None, out: Path, command: str) -> None:
     """Remember in an ingested log that a command wrote a result from it; do nothing for any other source."""
     if log is not None and (log / SETTINGS_FILE).is_file():
         LogStore.open(log).record_output(out, command)
+
+
+def record_copy(folder: Path) -> None:
+    """Remember on this machine that a log was ingested as a copy of raw events, so that `forget` can name it.
+
+    The list is in the cache folder, if that can be written; logs that were deleted leave it.
+    """
+    if (place := cache_folder("default")) is None:
+        return
+    with suppress(OSError), ExitStack() as stack:
+        create_folder(place)
+        stack.enter_context(lock(place / f".{COPIES}.lock"))
+        write_file(place / COPIES, json.dumps({"logs": sorted({*_copies(), str(folder.absolute())})}))
+
+
+def copies_of(store: LogStore) -> list[Path]:
+    """Return the known copies that have a raw file in common with a log."""
+    own = _file_ids(store.folder)
+    return [path for path in map(Path, _copies()) if path != store.folder and not own.isdisjoint(_file_ids(path))]
+
+
+def _copies() -> list[str]:
+    place = cache_folder("default")
+    known = read_json(place / COPIES, remedy="Delete it") if place is not None and (place / COPIES).exists() else {}
+    return [path for path in known.get("logs", ()) if (Path(path) / SETTINGS_FILE).is_file()]
+
+
+def _file_ids(folder: Path) -> set[str]:
+    """Return the ids of the files of a log; none if the log cannot be read."""
+    with suppress(DataError):
+        return set(LogStore.open(folder).table("files").read(["file_id"])["file_id"].to_pylist())
+    return set()
 
 
 def refuse_others(folder: Path) -> None:

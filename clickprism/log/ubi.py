@@ -8,24 +8,27 @@ the same document in the same search. Each click is counted, or its reason is na
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from clickprism.data.tables import read_text
 from clickprism.errors import DataError
-from clickprism.log.read.formats import BOM, blocks
+from clickprism.log.read.formats import blocks, parquet_columns
 
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str]
 PARQUET: Final = (".parquet", ".pq")
-SNIFFED: Final = 400  # rows that decide whether a file is UBI
-BLOCK: Final = 4 << 20
+SNIFFED: Final = 1 << 18  # bytes that decide whether a file is UBI
+MARKS: Final = re.compile('"(action_name|query_response_hit_ids|user_query)"')
+"""Names of fields that queries and events of UBI have, and other rows have not."""
+BULK: Final = re.compile(r'\s*\{\s*"(index|create)"\s*:\s*\{')
 SHOWN: Final = ("impression", "view")
 CLICK: Final = "click"
 OUTCOMES: Final = {"add_to_cart": "cart", "cart": "cart", "purchase": "purchase", "buy": "purchase", CLICK: CLICK}
@@ -48,13 +51,18 @@ class UbiTable(NamedTuple):
 
 
 def is_ubi(files: Sequence[Path]) -> bool:
-    """Return whether most of the first rows of the files are queries or events of UBI."""
-    votes = [
-        "action_name" in row or ("query_id" in row and ("user_query" in row or "query_response_hit_ids" in row))
-        for file in files
-        for row in islice(_rows(file), SNIFFED)
-    ]
+    """Return whether most of the first rows of the files are queries or events of UBI; broken rows are no error."""
+    votes = [MARKS.search(row) is not None for file in files for row in _first_rows(file)]
     return 2 * sum(votes) > len(votes)
+
+
+def _first_rows(file: Path) -> list[str]:
+    """Return the first rows of a file as text, without the lines of the bulk loader."""
+    if file.name.lower().endswith(PARQUET):
+        return [json.dumps(parquet_columns(file).names)]
+    text = next(iter(blocks(file, SNIFFED))).data.decode("utf-8", "replace").lstrip("\ufeff")
+    lines = [line for line in text.splitlines() if line.strip() and not BULK.match(line)]
+    return [text] if lines and lines[0].strip() in ("{", "[") else lines
 
 
 def read_ubi(files: Sequence[Path]) -> UbiTable:
@@ -154,19 +162,16 @@ def _rows(file: Path) -> Iterator[Row]:
             for batch in opened.iter_batches():
                 yield from batch.to_pylist()
         return
-    parts = list(blocks(file, BLOCK))
-    if parts[-1].problem:
-        raise DataError(f"is {parts[-1].problem}", file=file, remedy="Copy it again")
-    text = b"".join(part.data for part in parts)
-    if text.lstrip()[:1] in (b"{", b"[") and b"\n{" not in text.strip():  # one value: an answer of _search, or a list
+    text = read_text(file)
+    if text.lstrip()[:1] in ("{", "[") and "\n{" not in text.strip():  # one value: an answer of _search, or a list
         yield from _unwrapped(_parsed(text, file, 1), bulk=False)
         return
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield from _unwrapped(_parsed(line.removeprefix(BOM), file, number))
+            yield from _unwrapped(_parsed(line, file, number))
 
 
-def _parsed(text: bytes, file: Path, line: int) -> Any:
+def _parsed(text: str, file: Path, line: int) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -164,7 +164,7 @@ def _sessions(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[
 
 def _table(folder: Path, draft: ProjectSettings, outcome: str, path: str) -> tuple[ProjectSettings, Understood]:
     """Look at a table: which column holds what, and which columns are known only after a click."""
-    from clickprism.data.frames import read_source
+    from clickprism.data.tables import read_source
 
     columns = draft.table.columns(outcome)
     read = read_source(path, sql=draft.table.query, text=columns.is_id)

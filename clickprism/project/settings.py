@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import Final, Literal, final
 
 from clickprism.data.click_table import TableSettings
-from clickprism.data.frames import is_database
+from clickprism.data.tables import is_database
 from clickprism.errors import DataError, SettingError
 from clickprism.log.settings import EngineSettings
 from clickprism.settings import build, read_toml, toml_value

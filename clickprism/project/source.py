@@ -122,7 +122,7 @@ def log_days(folder: Path) -> list[date]:
 
 def is_sessions(path: str) -> bool:
     """Return whether a file is a session file: one row for each search, with documents and clicks."""
-    from clickprism.data.frames import is_database
+    from clickprism.data.tables import is_database
     from clickprism.log.open_log import is_click_table, is_events
 
     place = Path(path)

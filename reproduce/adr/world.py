@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from clickprism.data.bm25 import BM25
-from clickprism.data.texts import Collection, Judgements, Texts, nfcorpus
+from clickprism.data.texts import Texts
 from clickprism.errors import DataError
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.results import ClickParameters
@@ -21,6 +21,7 @@ from clickprism.simulation.raw_log import RawLog, write_raw_log
 from clickprism.simulation.raw_searches import Catalogue, SearchEngine
 from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.types import Bool, Float64, Int64, JudgedLists, Lists, Text
+from reproduce.common.nfcorpus import Collection, Judgements, nfcorpus
 
 CANDIDATES: Final = 14  # documents of a query, of which 10 are shown
 SHOWN: Final = 10

@@ -20,9 +20,9 @@ from sklearn.preprocessing import normalize
 
 from clickprism._util.files import atomic_file
 from clickprism.data.bm25 import BM25
-from clickprism.data.texts import Part, nfcorpus
 from clickprism.errors import DataError
 from clickprism.types import Float64, Int64, JudgedLists, Lists
+from reproduce.common.nfcorpus import Part, nfcorpus
 
 SOURCE: Final = Path(__file__).parents[2].parent / "shared/data/nfcorpus"
 CACHE: Final = "nfcorpus_candidates_1.npz"  # raise the number when the lists or features change

@@ -25,9 +25,8 @@ from typing import Annotated, Any, Final, TypeAlias, final
 import msgspec
 import numpy as np
 
-from clickprism.data.files import expand, read_bytes
 from clickprism.data.letor import OnError, PathLike
-from clickprism.data.tables import text_array
+from clickprism.data.tables import expand, read_bytes, text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Dataset, Float32, Float64, Int64, JudgedLists, Lists, Text
 

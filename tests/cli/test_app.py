@@ -144,7 +144,7 @@ def generated(cli: Run, tmp_path: Path, *words: object, code: int = 0) -> Any:
 
 
 def lists(done: Any) -> list[int]:
-    return [file["facts"]["lists"] for file in done.json["files"]]
+    return [file["lists"] for file in done.json["files"]]
 
 
 def test_options_override_the_file(cli: Run, tmp_path: Path) -> None:

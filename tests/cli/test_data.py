@@ -75,7 +75,7 @@ def test_generated_files_contain_the_embedded_data(tmp_path: Path, cli: Run) -> 
     sizes = {"train": 12, "validation": 4, "test": 8}
     words = [word for part, size in sizes.items() for word in (f"--{part}-queries", size)]
     written = cli("data", "generate", *words, "--seed", 3, "--out", tmp_path, "--json").json["files"]
-    assert [file["facts"]["lists"] for file in written] == [12, 4, 8]
+    assert [file["lists"] for file in written] == [12, 4, 8]
     assert written == cli("data", "info", *(file["file"] for file in written), "--json").json["files"]
     clicks = [tmp_path / "files.npz", tmp_path / "embedded.npz"]
     files = [word for part in sizes for word in (f"--data.{part}", tmp_path / f"{part}.txt")]
@@ -101,7 +101,7 @@ def test_broken_lines_of_judged_lists_stop_or_are_skipped_and_saved(tmp_path: Pa
     assert f"error: {file}:2:1: " in cli("data", "info", file, code=1).stderr
     words = ["--on-error", "quarantine", "--quarantine-file", broken]
     (found,) = cli("data", "info", file, *words, "--json").json["files"]
-    assert (found["facts"]["documents"], found["quarantined"]) == (2, 1)
+    assert (found["documents"], found["quarantined"]) == (2, 1)
     skipped = json.loads(broken.read_text())
     assert (skipped["line"], skipped["raw"]) == (2, "x qid:1 1:2")
 

@@ -17,9 +17,8 @@ from clickprism.click_models.fitted import ClickModel, FittedModel, Prior
 from clickprism.click_models.pbm import Counts, PositionModel, fit_position
 from clickprism.click_models.tails import climb, count_tails, expect
 from clickprism.click_models.ubm import BrowsingModel, count_browsing
-from clickprism.data.sessions import SessionLog
+from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
-from clickprism.log_model.model import LogModel
 from clickprism.settings import build, resolve
 from clickprism.types import Clicks, Float64, Lists
 
@@ -363,9 +362,7 @@ def test_perseverance_that_is_known_stays() -> None:
 
 @pytest.mark.parametrize("name", CLICK_MODELS)
 def test_what_read_sessions_gives_is_not_yet_clicks(name: str) -> None:
-    log = SessionLog(log_of([([0, 1], [1, 0], 1)], documents=2))
-    with pytest.raises(TypeError, match=r"not a SessionLog: pass its \.clicks"):
+    log = Logged(log_of([([0, 1], [1, 0], 1)], documents=2))
+    with pytest.raises(TypeError, match=r"not a Logged: pass its \.clicks"):
         click_model(name).fit(log)
-    with pytest.raises(TypeError, match=r"pass its \.clicks"):
-        LogModel.fit(log)  # type: ignore[arg-type]
     assert click_model(name).fit(log.clicks).name == name

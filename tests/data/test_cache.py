@@ -11,8 +11,8 @@ import pytest
 
 from clickprism.data import cache as kept
 from clickprism.data import letor
-from clickprism.data.files import read_bytes
 from clickprism.data.letor import read_letor, scan_letor
+from clickprism.data.tables import read_bytes
 from clickprism.errors import DataError
 
 TEXT = "".join(f"{i % 3} qid:{i // 4} 1:{i} 2:{i * i} # d{i}\n" for i in range(40))

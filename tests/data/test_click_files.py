@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clickprism.data.clicks import fingerprint, load_bare, load_clicks, load_log, save_clicks
-from clickprism.data.sessions import read_log
+from clickprism.data.sessions import read_session_file
 from clickprism.errors import DataError
 from clickprism.types import Clicks, Lists, Simulation, Truth
 
@@ -186,7 +186,7 @@ def test_clicks_are_read_without_their_documents(tmp_path: Path) -> None:
     for name in NAMES:
         assert np.array_equal(getattr(clicks, name), getattr(made.clicks, name))
     assert clicks.lists.offsets.tolist() == [0, 2, 3]
-    assert read_log(tmp_path / "clicks.npz").truth is not None
+    assert read_session_file(tmp_path / "clicks.npz").clicks.sessions == clicks.sessions
 
 
 def test_unsound_offsets_are_refused_without_documents(tmp_path: Path) -> None:

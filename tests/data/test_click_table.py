@@ -198,6 +198,27 @@ def test_outcomes_are_summed_over_clicks() -> None:
     assert log.account["booking without a click, not counted"] == 1
 
 
+def test_an_outcome_is_found_by_the_usual_names_of_its_column() -> None:
+    log = cp.read_log(rows(position=[1, 1], click=[1, 1], booking_bool=[1, 0]), outcomes=["booking"])
+    assert log.outcomes is not None
+    assert log.outcomes.values["booking"].tolist() == [1, 0]
+
+
+def test_a_column_with_a_role_is_no_feature_even_if_it_is_named_as_one() -> None:
+    frame = shop_clicks(50).assign(random_bool=1, cart=0)
+    features = ["quality", "random_bool", "rank", "cart"]
+    log = cp.read_log(frame, **ROLES, randomised="random_bool", outcomes=["cart"], features=features)  # type: ignore[arg-type]
+    assert log.randomised is not None
+    assert log.randomised.all()
+    assert log.feature_names == ("quality",)
+    assert log.encoding is not None
+    assert dict(log.encoding.ignored) == {
+        "random_bool": "is the column of the role randomised",
+        "rank": "is the column of the role position",
+        "cart": "is the column of the role cart",
+    }
+
+
 def test_a_column_that_is_the_click_or_an_id_is_no_feature() -> None:
     frame = shop_clicks(100)
     frame["was_clicked"], frame["row_id"] = frame["clicked"].astype(int), np.arange(len(frame))

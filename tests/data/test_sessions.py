@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from clickprism.data.sessions import SessionLog, read_sessions
+from clickprism.data.logged import Logged
+from clickprism.data.sessions import read_sessions
 from clickprism.errors import DataError, SettingError
 from tests.shared_data import shared_data
 
@@ -23,7 +24,7 @@ def write(folder: Path, text: str | bytes, name: str = "log.tsv") -> Path:
     return file
 
 
-def check(log: SessionLog) -> None:
+def check(log: Logged) -> None:
     clicks = log.clicks
     ids = clicks.lists.document_ids
     assert ids is not None
@@ -36,8 +37,8 @@ def check(log: SessionLog) -> None:
     assert clicks.clicks.tolist() == [1, 0, 1, 0, 0, 0, 1]
     assert clicks.impressions.tolist() == [1, 1, 1]
     assert log.columns["device"].tolist() == ["phone", "desk", "phone"]
-    assert log.outside == 1
-    assert log.quarantined == ()
+    assert log.account == {"sessions": 3, "clicks outside the list": 1}
+    assert log.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,8 @@ def test_broken_lines_are_named_or_left_out(line: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(f"{file}:{BROKEN[line]}. Repair it")):
         read_sessions(file)
     log = read_sessions(file, on_error="quarantine")
-    (left,) = log.quarantined
-    assert f"{left.line}: {left.reason}" == BROKEN[line]
-    assert left.raw == line.rstrip("\n").encode()
+    assert log.account["lines quarantined"] == 1
+    assert log.notes == (f"1 lines of {file} were not used, such as line {BROKEN[line]}.",)
     assert len(log) == 2
     assert log.clicks.lists.query_ids.tolist() == ["cat", "dog"]
 
@@ -119,7 +119,7 @@ def test_sessions_that_come_again_keep_their_clicks_and_columns(tmp_path: Path) 
     assert log.clicks.clicks.reshape(-1, 2).tolist() == [[0, 1], [0, 0], [0, 1], [0, 1], [0, 1]]
     assert log.clicks.rows.reshape(-1, 2).tolist() == [[0, 1], [0, 1], [2, 3], [0, 1], [0, 1]]
     assert log.columns["n"].tolist() == ["1", "2", "3", "4", "5"]
-    assert log.outside == 2
+    assert log.account["clicks outside the list"] == 2
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])
@@ -147,8 +147,8 @@ def test_the_yandex_sessions_are_read_completely() -> None:
     assert len(log) == 35064
     assert len(log.clicks.lists) == 20
     assert log.clicks.lists.documents == 1024
-    assert log.clicks.clicks.sum() + log.outside == 43072
-    assert log.outside == 369
+    assert log.clicks.clicks.sum() == 43072 - 369
+    assert log.account["clicks outside the list"] == 369
     assert log.clicks.max_position == 10
     merged = log.clicks.merge(by="pattern")
     assert merged.sessions == 35064

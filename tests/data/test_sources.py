@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy
 
 import clickprism as cp
-from clickprism.data.frames import read_batches
 from clickprism.data.logged import log_fingerprint
+from clickprism.data.tables import read_batches
 from clickprism.errors import DataError, SettingError
 from tests.data.shop import shop_clicks
 
@@ -40,6 +40,11 @@ def test_folders_and_patterns_of_files(tmp_path: Path) -> None:
     frame[120:].to_parquet(tmp_path / "2.parquet", index=False)
     read(tmp_path)
     read(str(tmp_path / "*.parquet"))
+    (tmp_path / "2026" / "03").mkdir(parents=True)
+    (tmp_path / "1.parquet").rename(tmp_path / "2026" / "03" / "1.parquet")
+    (tmp_path / "2.parquet").rename(tmp_path / "2026" / "03" / "2.parquet")
+    read(tmp_path)
+    read(str(tmp_path / "**" / "*.parquet"))
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.data.bm25 import BM25
-from clickprism.data.texts import Texts, nfcorpus, read_qrel, read_texts
+from clickprism.data.texts import Texts, read_qrel, read_texts
 from clickprism.errors import DataError, SettingError
+from reproduce.common.nfcorpus import nfcorpus
 from tests.shared_data import shared_data
 
 ROWS = [("b", 'Grape, "red"'), ("a", "kidney stones")]

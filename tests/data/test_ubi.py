@@ -108,3 +108,11 @@ def test_every_click_of_the_sample_of_opensearch_is_counted_or_has_a_reason() ->
     assert sum(clicks.values()) == log.account["click events"] == 287
     assert int(log.clicks.clicks.sum()) == clicks["click events counted"] == 168
     assert "ps4" in log.clicks.lists.query_ids.tolist()
+
+
+def test_other_events_with_broken_lines_are_not_taken_for_ubi(tmp_path: Path) -> None:
+    """Their broken lines go into quarantine, also if they come first."""
+    row = {"search_id": "s", "query": "q", "time": "2026-03-01", "document_id": "a", "position": 1, "click": True}
+    (tmp_path / "events.jsonl").write_bytes(b"{broken\n\xff\n" + json.dumps(row).encode() + b"\n")
+    log = cp.read_log(tmp_path / "events.jsonl")
+    assert (log.clicks.sessions, log.account["rows quarantined"]) == (1, 2)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from clickprism.data.letor import facts, read_letor, write_letor
+from clickprism.data.letor import FileFacts, read_letor, write_letor
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.errors import DataError
 from clickprism.types import Float32, JudgedLists, Lists
@@ -64,7 +64,7 @@ def test_missing_values_come_back(tmp_path: Path) -> None:
     write_letor(judged, tmp_path / "data.txt")
     again = read_letor(tmp_path / "data.txt", missing="nan", cache=None)
     assert np.isnan(again.lists.features[0, 0])
-    assert facts(again).missing == 1
+    assert FileFacts.of("data.txt", again).missing == 1
 
 
 def test_ids_that_cannot_stand_in_a_line_are_refused(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_no_folder_is_a_data_error(tmp_path: Path) -> None:
 
 
 def test_facts_count_lists_documents_and_grades() -> None:
-    found = facts(judged_lists(np.zeros((4, 2), np.float32)))
+    found = FileFacts.of("data.txt", judged_lists(np.zeros((4, 2), np.float32)))
     assert (found.lists, found.documents, found.features, found.shortest, found.longest) == (2, 4, 2, 2, 2)
     assert found.grades == (0.25, 0.25, 0.25, 0.25)
     assert found.without_relevant == 0

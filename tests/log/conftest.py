@@ -27,6 +27,12 @@ def need_java() -> None:
         pytest.skip(JAVA)
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of logs are listed in the cache folder: a test sees its own only."""
+    monkeypatch.setenv("CLICKPRISM_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of Spark first: then one worker of pytest-xdist runs all of them, with one session.

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from clickprism.data.logged import Logged
-from clickprism.data.sessions import SessionLog
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.log.open_log import OTHER, ColumnSettings, column, contexts, of_sessions, query_frequency, where
 from clickprism.log_model.counts import cut
 from clickprism.types import Clicks, Lists
 
 
-def sessions(device: list[str], **columns: list[str]) -> SessionLog:
+def sessions(device: list[str], **columns: list[str]) -> Logged:
     """Sessions that all show two documents and click the first."""
     size = len(device)
     lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))
@@ -25,7 +24,7 @@ def sessions(device: list[str], **columns: list[str]) -> SessionLog:
         np.tile([1, 0], size),
         np.ones(size, np.int64),
     )
-    return SessionLog(clicks, {"device": np.array(device), **{name: np.array(each) for name, each in columns.items()}})
+    return Logged(clicks, columns={name: np.array(each) for name, each in {"device": device, **columns}.items()})
 
 
 def test_only_sessions_with_the_same_value_are_merged() -> None:

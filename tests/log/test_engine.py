@@ -72,12 +72,17 @@ def test_rows_go_to_their_days(engine: Engine, tmp_path: Path) -> None:
         assert [(row["a"], row["day"]) for row in back] == [pair for pair in expected if pair[1] in some]
 
 
-def test_batches_pass_through_a_function(engine: Engine) -> None:
+def test_batches_pass_through_a_function(engine: Engine, tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int32()), ("twice", pa.int64())])
     rows = engine.memory(TABLE)
-    double = engine.map_batches(
-        rows.select("a"), lambda batch: batch.append_column("twice", pc.multiply(batch["a"], 2)), schema
+    written = engine.write_batches(
+        rows.select("a"),
+        lambda batch: batch.append_column("twice", pc.multiply(batch["a"], 2)),
+        schema,
+        tmp_path,
+        stem="double",
     )
+    double = engine.read(written, schema)
     found = engine.collect(rows.inner_join(double, "a").select("a", "twice").order_by("a"))
     assert found.to_pylist() == [{"a": a, "twice": 2 * a} for a in (1, 2, 3)]
     with engine.held(double) as held:
@@ -94,13 +99,13 @@ def test_error_is_one_line_of_the_cause(engine: Engine) -> None:
     assert "x,é" in said
 
 
-def test_error_of_a_function_on_executors(spark: Engine) -> None:
+def test_error_of_a_function_on_executors(spark: Engine, tmp_path: Path) -> None:
     def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError(f"{batch.num_columns} column is one too many")
 
-    made = spark.map_batches(spark.memory(TABLE).select("a"), broken, pa.schema([("a", pa.int32())]))
+    rows = spark.memory(TABLE).select("a")
     with pytest.raises(EngineError, match="Spark failed: ValueError: 1 column is one too many"):
-        spark.collect(made)
+        spark.write_batches(rows, broken, pa.schema([("a", pa.int32())]), tmp_path, stem="made")
 
 
 @pytest.mark.parametrize("name", ["duck", "local[0]", "local[x]", "yarn", "spark://", ""])

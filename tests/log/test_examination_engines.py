@@ -16,6 +16,7 @@ from clickprism.examination.examine import TRUTH
 from clickprism.examination.model import CELLS, MOST_CLICKS, TRUTH_CELLS, cells, collected, train_model, truth_cells
 from clickprism.examination.settings import ExaminationSettings
 from clickprism.log.engines.base import Engine
+from clickprism.log.features.partials import examined_cells
 from clickprism.log.schema import BEHAVIOUR, SESSIONS
 
 SETTINGS = ExaminationSettings(max_position=7, held_out=0.4, seed=2, min_hessian=0.0, trees=5)
@@ -80,8 +81,6 @@ def test_cells_and_estimates(engine: Engine, tmp_path: Path) -> None:
     assert [tuple(cell.values()) for cell in observed.to_pylist()] == sorted((*one, n) for one, n in true.items())
 
     model = train_model(counted, SETTINGS)
-    schema = pa.schema([*(SESSIONS.field(name).with_nullable(True) for name in BEHAVIOUR), ("examination", pa.int64())])
-    seen = sessions.select(*BEHAVIOUR).distinct()
-    made = engine.collect(engine.map_batches(seen, model.estimate, schema)).cast(schema)
+    made = engine.collect(examined_cells(sessions, engine=engine, examiner=model))
     assert made["examination"].to_pylist() == model.units(made).tolist()
-    assert len(made) == len({tuple(row[name] for name in BEHAVIOUR) for row in rows})
+    assert len(made) == len({tuple(row[name] for name in BEHAVIOUR) for row in rows if row["filter"] is None})

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import clickprism as cp
 from clickprism.errors import SettingError
 from clickprism.log import forget as module
 from clickprism.log.compact import compact
@@ -330,3 +331,19 @@ def test_rows_of_many_files_are_counted_by_file(duck: Engine, tmp_path: Path) ->
 def test_broken_rows_that_name_a_user(user: str, raw: bytes, named: bool) -> None:
     batch = pa.record_batch({"raw": pa.array([raw, b""]), "reason": pa.array(["missing", None])})
     assert Mentions([user, "nobody"], user_fields=["visitor.id"]).in_batch(batch).tolist() == [named, False]
+
+
+def test_copies_that_other_commands_made_of_the_raw_events_are_named(tmp_path: Path, duck: Engine) -> None:
+    raw, other = tmp_path / "events.jsonl", tmp_path / "other.jsonl"
+    for seed, file in enumerate((raw, other)):
+        file.write_text("".join(json.dumps(row | {"kind": "impression"}) + "\n" for row in rows_of(seed)))
+    cp.read_log(raw, copy=tmp_path / "copy")
+    cp.read_log(raw)  # temporary
+    cp.read_log(raw, copy=tmp_path / "deleted")
+    cp.read_log(other, copy=tmp_path / "unrelated")
+    shutil.rmtree(tmp_path / "deleted")
+    ingest([raw], tmp_path / "log")
+    named = forget(LogStore.open(tmp_path / "log"), duck, [GONE]).outputs
+    assert named == ((str(tmp_path / "copy"), f"clickprism log forget {tmp_path / 'copy'} --user {GONE}"),)
+    run_command(*named[0][1].split()[1:])
+    assert files_with(tmp_path / "copy", GONE, but=OTHER) == []

@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from clickprism.errors import ClickprismError, DataError, EngineError, SettingError
 from clickprism.log.engines.base import connect
 from clickprism.log.forget import forget
-from clickprism.log.ingest import Account, group, ingest, run, stage
-from clickprism.log.ingest.group import Group
-from clickprism.log.ingest.run import filtered_rows
+from clickprism.log.ingest import Account, ingest, run, stage
+from clickprism.log.ingest.run import Group, filtered_rows
 from clickprism.log.quarantine import reasons, write_raw
 from clickprism.log.read import Part, SourceSettings, read_parts
 from clickprism.log.settings import LogSettings
@@ -156,7 +155,7 @@ def test_rows_that_repeat_an_event_count_once(files: list[list[tuple[int, int, b
 
 
 def test_many_small_files_make_few_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group, "GROUP_FILES", 4)
+    monkeypatch.setattr(run, "GROUP_FILES", 4)
     files = random_files(tmp_path / "raw", files=8, rows=80, seed=3)
     ingest([tmp_path / "raw"], tmp_path / "log", max_bad_ratio=1)
     assert _versions(tmp_path / "log") == [2, 2, 2]
@@ -325,7 +324,7 @@ def test_what_is_put_on_disk_is_what_was_held(
     account = ingest(files, tmp_path / "held", max_bad_ratio=1)
     monkeypatch.setattr(stage, "HELD_BYTES", held)
     monkeypatch.setattr(stage, "GROUP_ROWS", rows)
-    monkeypatch.setattr(group, "PART_BYTES", 1)
+    monkeypatch.setattr(run, "PART_BYTES", 1)
     spilled = ingest(files, tmp_path / "spilled", max_bad_ratio=1)
     assert replace(account, seconds=0.0) == replace(spilled, seconds=0.0)
     assert everything(tmp_path / "held") == everything(tmp_path / "spilled")

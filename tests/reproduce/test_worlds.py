@@ -50,14 +50,6 @@ def test_feedback_shows_documents_at_several_positions() -> None:
     assert max(map(len, positions_by_document(small_world("feedback")))) > 1
 
 
-def test_a_log_can_be_split_by_query() -> None:
-    logged = small_world("several").logged
-    half = np.arange(40) < 20
-    one, other = logged.of_queries(half), logged.of_queries(~half)
-    assert one.clicks.sessions + other.clicks.sessions == 2000
-    assert (one.clicks.lists.list_of[one.clicks.rows] < 20).all()
-
-
 def test_random_settings_contain_and_omit_each_bias() -> None:
     drawn = [draw_settings(seed) for seed in range(60)]
     for name in ("severity", "trust", "coupling", "attention"):

@@ -54,16 +54,13 @@ class Engine(Protocol):
     def held(self, expression: Table) -> AbstractContextManager[Table]:
         """Yield the rows of an expression that is used several times, computed once."""
 
-    def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
-        """Return the rows of a function of the rows of the expression, one Arrow batch after another.
-
-        On Spark the function runs on the executors, so it must not depend on which rows come in a batch.
-        """
-
     def write_batches(
         self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
     ) -> list[Path]:
-        """Write what `map_batches` would give to new Parquet files, as `write` does."""
+        """Write the rows of a function of the rows of the expression, one Arrow batch after another, as `write` does.
+
+        On Spark the function runs on the executors, so it must not depend on which rows come in a batch.
+        """
 
     def close(self) -> None:
         """Free what the engine holds, its tables included."""

@@ -94,8 +94,8 @@ class DuckEngine(Engine):
     def write_days(self, expression: Table, folder: Path, *, stems: Mapping[date, str]) -> dict[date, list[Path]]:
         """Write the rows of each day to a new Parquet file; see `Engine`.
 
-        Each day runs by itself, on the files of that day alone: small tables of sums are quicker than a large one.
-        DuckDB thinks that a day has one row, so it is told to keep the larger side of a join, which stands left.
+        Each day is one query on the files of that day: small tables of sums are faster than a large one. DuckDB
+        estimates one row for a day, so the optimizer that swaps the sides of a join is off: the larger one is left.
         """
         made = {day: _new(folder / f"day={day.isoformat()}", stem) for day, stem in stems.items()}
         with failing(), self._set("disabled_optimizers", "build_side_probe_side", after=""):
@@ -152,10 +152,6 @@ class DuckEngine(Engine):
         finally:
             with failing():
                 self._connection.raw_sql(f"DROP TABLE {name}")
-
-    def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
-        """Return the rows of a function of the rows of the expression; they pass through a file."""
-        return self.read(self.write_batches(expression, function, schema, self._own, stem="mapped"), schema)
 
     def write_batches(
         self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str

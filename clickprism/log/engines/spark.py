@@ -130,8 +130,10 @@ class SparkEngine(Engine):
             with _errors():
                 self._session.catalog.dropTempView(table.get_name())
 
-    def map_batches(self, expression: Table, function: BatchFunction, schema: pa.Schema) -> Table:
-        """Return the rows of a function of the rows of the expression; the executors run it."""
+    def write_batches(
+        self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
+    ) -> list[Path]:
+        """Write the rows of a function of the rows of the expression to new Parquet files; the executors run it."""
         names = schema.names
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -139,13 +141,8 @@ class SparkEngine(Engine):
                 yield function(batch).select(names).cast(schema)
 
         with _errors():
-            return self._view(self._frame(expression).mapInArrow(run, _spark_schema(schema)))
-
-    def write_batches(
-        self, expression: Table, function: BatchFunction, schema: pa.Schema, folder: Path, *, stem: str
-    ) -> list[Path]:
-        """Write the rows of a function of the rows of the expression to new Parquet files."""
-        return self.write(self.map_batches(expression, function, schema), folder, stem=stem)
+            rows = self._view(self._frame(expression).mapInArrow(run, _spark_schema(schema)))
+        return self.write(rows, folder, stem=stem)
 
     def close(self) -> None:
         """Stop Spark and delete what it put on disk."""

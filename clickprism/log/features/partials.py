@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -99,17 +98,15 @@ def counting(sessions: Any) -> Any:
     return sessions.filter(sessions["filter"].isnull())
 
 
-@contextmanager
-def examined_cells(sessions: Any, *, engine: Engine, examiner: Examiner | None) -> Iterator[Any]:
-    """Yield the estimates of the distinct rows of features, of which even a large log has few; None without a model."""
+def examined_cells(sessions: Any, *, engine: Engine, examiner: Examiner | None) -> Any:
+    """Return the estimates of the distinct rows of features, of which any log has few; None without a model."""
     if examiner is None:
-        yield None
-        return
+        return None
     columns = [SESSIONS.field(name) for name in BEHAVIOUR]
     schema = pa.schema([*columns, pa.field("examination", pa.int64())])
-    distinct = counting(sessions).select(*BEHAVIOUR).distinct()
-    with engine.held(engine.map_batches(distinct, examiner.estimate, schema)) as cells:
-        yield cells
+    distinct = engine.collect(counting(sessions).select(*BEHAVIOUR).distinct())
+    cells = [examiner.estimate(batch).select(schema.names).cast(schema) for batch in distinct.to_batches()]
+    return engine.memory(pa.Table.from_batches(cells, schema))
 
 
 def update_partials(
@@ -134,13 +131,13 @@ def update_partials(
     def rows(days: Sequence[date]) -> Any:
         return engine.read([file for day in days for file in files[day]], SESSIONS)
 
-    with examined_cells(rows(stale), engine=engine, examiner=examiner if stale else None) as cells:
-        for together in by_rows(sessions.rows_of(stale), most=engine.commit_rows):
-            made = partial_rows(rows(together), settings=settings, cells=cells, by=(*PAIR, "position", "day"))
-            some = {day: stems[day] for day in together}
-            with writing(partials.folder):
-                added = engine.write_days(made.select(*PARTIALS.names), partials.folder, stems=some)
-            partials.commit_files(added, remove_days=added)
+    cells = examined_cells(rows(stale), engine=engine, examiner=examiner if stale else None)
+    for together in by_rows(sessions.rows_of(stale), most=engine.commit_rows):
+        made = partial_rows(rows(together), settings=settings, cells=cells, by=(*PAIR, "position", "day"))
+        some = {day: stems[day] for day in together}
+        with writing(partials.folder):
+            added = engine.write_days(made.select(*PARTIALS.names), partials.folder, stems=some)
+        partials.commit_files(added, remove_days=added)
     if gone:
         partials.commit_files({}, remove_days=gone)
     return sorted({*stale, *gone})

@@ -11,8 +11,8 @@ shown in it, and counted. Users are counted exactly, as the size of the union of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -200,8 +200,7 @@ def windows(
         pairs = stack.enter_context(engine.held(pair_users(work._sessions(stale), stale)))
         counts = work.counts(pairs, stale)
         kept = {span.name: present[span.name] or work.make(span, pairs, counts[span.name]) for span in spans[1:]}
-        day = stack.enter_context(work.day(spans[0], pairs))
-        tables = (day, *(engine.read(each.files, DICTIONARY) for each in kept.values()))
+        tables = (work.day(spans[0], pairs), *(engine.read(each.files, DICTIONARY) for each in kept.values()))
         rows = merged(tables, spans, as_of=as_of, examination=examiner is not None)
         both = counts | {name: each.counts for name, each in kept.items()}
         snapshot = commit_snapshot(
@@ -371,13 +370,12 @@ class _Work:
             for span in spans
         }
 
-    @contextmanager
-    def day(self, window: Window, pairs: Any) -> Iterator[Any]:
-        """Yield the day window, computed from session rows, since it is cut at hours."""
+    def day(self, window: Window, pairs: Any) -> Any:
+        """Return the day window, computed from session rows, since it is cut at hours."""
         rows = self._sessions([window])
         rows = rows.filter((rows.time >= _time(window.start)) & (rows.time < _time(window.end)))
-        with examined_cells(rows, engine=self.engine, examiner=self.examiner) as cells:
-            yield self._rows(partial_rows(rows, settings=self.settings, cells=cells), pairs, window)
+        cells = examined_cells(rows, engine=self.engine, examiner=self.examiner)
+        return self._rows(partial_rows(rows, settings=self.settings, cells=cells), pairs, window)
 
     def kept(self, window: Window) -> _Kept | None:
         """Return the stored week or month, if it is up to date."""

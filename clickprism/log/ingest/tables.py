@@ -15,7 +15,7 @@ from typing import Any, final
 from clickprism._util.files import read_json, write_file
 from clickprism._util.tables import Table
 from clickprism.data.click_table import NAMES, TableSettings, event_table, text_rows
-from clickprism.data.frames import read_source
+from clickprism.data.tables import read_source
 from clickprism.errors import DataError, SettingError
 from clickprism.log.schema import literal
 from clickprism.log.store import WATERMARKS

@@ -1,6 +1,6 @@
 """Readers: files of any known source become chunks of good rows, and bad rows with their reasons.
 
-    inputs (which files, what is in them) ─▶ formats (rows as JSON) ─▶ sources (where fields are) ─▶ validate
+    inputs (which files, what is in them) ─▶ formats (rows as JSON) ─▶ rows (fields, types, checks)
 
 DuckDB types and checks the rows: no good row is a Python object. A broken row never stops a run and affects no other.
 """
@@ -14,7 +14,7 @@ import duckdb
 
 from clickprism.log.read.formats import Rows, csv_rows, json_rows, parquet_rows
 from clickprism.log.read.inputs import Detected, detect, find_inputs, local_copies
-from clickprism.log.read.validate import REASONS, Chunk, Part, type_rows
+from clickprism.log.read.rows import REASONS, Chunk, Part, type_rows
 from clickprism.log.settings import SourceSettings
 
 __all__ = [

@@ -6,6 +6,7 @@ nor a small one that expands to terabytes fills the memory. What can be read of 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -15,7 +16,6 @@ import re
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -25,6 +25,7 @@ from typing import IO, Any, Final, NamedTuple
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
@@ -40,6 +41,8 @@ ZSTD_WINDOW: Final = 1 << 28  # what it may look back, and hold: `zstd --long=28
 BOM: Final = b"\xef\xbb\xbf"
 KEPT: Final = 4096
 """Bytes that are kept of a line that is too long."""
+NOT_UTF8: Final = 50
+"""Lines of a block that are not UTF-8, from which each line is looked at."""
 MAGIC: Final = b"PAR1"
 PARQUET_ROWS: Final = 1 << 17
 FAULTS: Final = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
@@ -191,24 +194,51 @@ def read_lines(parts: Iterator[Block], *, max_line: int) -> Iterator[Lines]:
 
 
 def _lines(data: bytes, number: int, max_line: int) -> Lines:
-    """Return the lines of a text; `read` is their number."""
+    """Return the lines of a text; `read` is their number. Only lines that may be broken become Python objects."""
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10) + 1
     if data and not data.endswith(b"\n"):
         ends = np.append(ends, len(data))
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     values = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    if np.diff(offsets).max(initial=0) <= max_line and b"\0" not in data and BOM not in data:
-        with suppress(pa.ArrowInvalid):  # not UTF-8
-            return Lines(values.cast(pa.string()), number + np.arange(len(ends)), [], len(ends))
-    good, numbers, bad = list[bytes](), list[int](), list[Bad]()
-    for place, line in enumerate(values.to_pylist(), start=number):
-        text = line.removeprefix(BOM)
+    good, bad, changed = np.ones(len(ends), dtype=np.bool_), list[Bad](), dict[int, bytes]()
+    for place in _suspects(data, ends, max_line):
+        text = values[place].as_py().removeprefix(BOM)
         if code := _line_fault(body(text), max_line):
-            bad.append(Bad(place, code, None, body(text)[: min(KEPT, max_line)] if code == "too-long" else body(text)))
+            kept = body(text)[: min(KEPT, max_line)] if code == "too-long" else body(text)
+            bad.append(Bad(number + place, code, None, kept))
+            good[place] = False
         else:
-            good.append(text)
-            numbers.append(place)
-    return Lines(pa.array(good, pa.string()), np.array(numbers, np.int64), bad, len(ends))
+            changed[place] = text
+    if changed:
+        mask = np.isin(np.arange(len(ends)), list(changed))
+        values = pc.replace_with_mask(values, pa.array(mask), pa.array(list(changed.values()), pa.binary()))
+    if bad:
+        values = values.filter(pa.array(good))
+    return Lines(values.cast(pa.string()), number + np.flatnonzero(good), bad, len(ends))
+
+
+def _suspects(data: bytes, ends: Int64, max_line: int) -> list[int]:
+    """Return the places of lines that may be too long, have a NUL, not be UTF-8 or start with a byte order mark.
+
+    Decoding starts again after each line that is not UTF-8; from the 50th on all lines are looked at one by one.
+    """
+    found = np.flatnonzero(np.diff(ends, prepend=0) > max_line).tolist()
+    marks = np.flatnonzero(np.frombuffer(data, np.uint8) == 0).tolist()
+    marks += [each.start() for each in re.finditer(BOM, data)] if BOM in data else []
+    found += np.searchsorted(ends, marks, side="right").tolist()
+    view, start = memoryview(data), 0
+    while start < len(data):
+        try:
+            codecs.utf_8_decode(view[start:], "strict", True)
+            break
+        except UnicodeDecodeError as error:
+            place = int(np.searchsorted(ends, start + error.start, side="right"))
+            found.append(place)
+            start = int(ends[place])
+            if len(found) >= NOT_UTF8:
+                found += range(place, len(ends))
+                break
+    return sorted(set(found))
 
 
 def _line_fault(line: bytes, max_line: int) -> str | None:

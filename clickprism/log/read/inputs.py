@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from clickprism.errors import DataError
 from clickprism.log.read.formats import BOM, MAGIC, Dialect, blocks, parquet_columns
-from clickprism.log.read.sources import ALIASES, HIT, UBI
+from clickprism.log.read.rows import ALIASES, HIT, UBI
 from clickprism.log.settings import FIELDS, SourceSettings
 
 COMPRESSED: Final = (".gz", ".gzip", ".zst", ".zstd")
@@ -87,7 +87,7 @@ def local_copies(
 ) -> Iterator[Sequence[Path | str]]:
     """Yield the paths, with temporary copies for those at URLs such as s3://bucket/events/*.jsonl.gz.
 
-    Credentials come from the environment. `note` is told the name of each file.
+    Credentials come from the environment. `note` is called with the name of each file.
     """
     with TemporaryDirectory(prefix="clickprism-") as scratch:
         yield [
@@ -110,7 +110,11 @@ def _download(url: str, into: Path, note: Callable[[str], None]) -> Path:
         start = root if pattern is None else root[: next(i for i, sign in enumerate(root) if sign in "*?[")]
         folder = start if pattern is None else start.rpartition("/")[0]
         about = system.get_file_info(folder)
-        listed = [about] if about.is_file else system.get_file_info(fs.FileSelector(folder, recursive=True))
+        listed = (
+            [about]
+            if about.is_file
+            else system.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
+        )
         files = [each for each in listed if each.is_file and (pattern is None or fnmatchcase(each.path, pattern))]
         if not files:
             raise DataError("there is no such file", file=url, remedy=remedy)
@@ -216,8 +220,7 @@ def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[I
     names = sorted({name for has in named for name in has if "=" not in name})
     if names:
         listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
-        columns = "a file for --mapping that names your columns (docs/reference/datamodel.md)"
-        remedy = f"It has {listed}. Give --schema, or {columns}"
+        remedy = f"It has {listed}. See which column may hold what: clickprism log ingest {path.name} --guess"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
     return Detected(form, "clickprism")
 

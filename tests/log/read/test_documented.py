@@ -10,7 +10,7 @@ import pytest
 
 from clickprism.log.read import REASONS, SourceSettings
 from clickprism.log.read.inputs import FORMATS
-from clickprism.log.read.sources import ALIASES, SOURCES, UBI
+from clickprism.log.read.rows import ALIASES, SOURCES, UBI
 from clickprism.log.schema import HISTOGRAMS, TABLES
 from clickprism.log.settings import ColumnMapping
 from clickprism.settings import build

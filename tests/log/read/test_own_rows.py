@@ -198,10 +198,12 @@ def test_query_ids_and_features(tmp_path: Path) -> None:
         impression(feature_b=1, **{"feature_a/x": "y"}),
         impression(query=..., query_id=5),
         impression(feature_b=None),
+        impression(query=" Q "),  # blanks and capital letters do not make another query
     ]
     good, bad, _ = read(tmp_path / "log.jsonl", json_lines(*rows))
     assert good[0]["query_id"] == hashlib.md5(b"q").hexdigest()  # noqa: S324
-    assert [row.get("features") for row in good] == ['{"a/x":"y","b":1}', None, '{"b":null}']
+    assert (good[3]["query_id"], good[3]["query"]) == (good[0]["query_id"], " Q ")
+    assert [row.get("features") for row in good] == ['{"a/x":"y","b":1}', None, '{"b":null}', None]
     assert (good[1]["query_id"], bad) == ("5", [])
 
 
@@ -225,7 +227,7 @@ def test_formats_are_detected_without_names(tmp_path: Path) -> None:
 
 def test_unknown_fields_are_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"fields of no known schema. It has sku, when. Give --schema, or a file for --mapping"
+        DataError, match=r"fields of no known schema. It has sku, when. See .*: clickprism log ingest log.jsonl --guess"
     ):
         read(tmp_path / "log.jsonl", json_lines({"sku": 1, "when": 2}))
 
