@@ -25,7 +25,7 @@ from clickprism.log.schema import SNAPSHOT
 from clickprism.relevance.approximation import Approximation, fit_approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors, empty_vector
-from clickprism.relevance.estimates import ESTIMATES, count_written, estimate_rows, join_files
+from clickprism.relevance.estimates import ESTIMATES, count_imputed, estimate_rows, join_files
 from clickprism.relevance.estimators import normal_quantile
 from clickprism.relevance.pair_files import IMPUTATION, check_imputation
 from clickprism.relevance.pairs import FirstSlot, read_first_slot
@@ -239,7 +239,7 @@ def apply_log(
         with store.staging() as place:
             files = engine.write_batches(_with_imputation(rows, known), task, ESTIMATES, Path(place), stem="estimates")
             pairs = join_files(files, out, ESTIMATES)
-    return AppliedApproximation(snapshot.as_of, pairs, *count_written(out)[:2], out)
+    return AppliedApproximation(snapshot.as_of, pairs, *count_imputed(out), out)
 
 
 def _with_imputation(rows: Any, imputed: Any) -> Any:

@@ -36,8 +36,9 @@ from clickprism.relevance.estimates import (
     ESTIMATES,
     SOURCES,
     Estimates,
+    count_imputed,
+    count_sources,
     count_suppressed,
-    count_written,
     estimate_rows,
     write_estimates,
 )
@@ -141,15 +142,17 @@ class LogEstimates:
         beta_1: float | None = None,
     ) -> LogEstimates:
         """Count the rows of a file of estimates; `imputed` says whether there was an imputation."""
-        only, without, sources = count_written(file)
-        summary, pairs = None if model is None else ModelSummary.of(model), sum(sources.values())
-        without, few = without if imputed else 0, count_suppressed(file)
+        only, without = count_imputed(file)
+        summary, pairs = None if model is None else ModelSummary.of(model), pq.read_metadata(file).num_rows
+        without, few, sources = without if imputed else 0, count_suppressed(file), count_sources(file)
         return cls(pairs, sources, only, few, below, without, estimator, parameters, summary, file, beta_1)
 
     def tables(self) -> list[Table]:
         """Return the counts, and what the model of the log says."""
         rows = [["pairs", f"{self.pairs:,}"]]
         rows += [[f"  mostly from {MEANINGS[name]}", f"{count:,}"] for name, count in self.sources.items()]
+        if unknown := self.pairs - sum(self.sources.values()):
+            rows.append(["  without an estimate: not shown at these positions", f"{unknown:,}"])
         rows.append(["pairs excluded: too few users", f"{self.suppressed:,}"])
         if self.below:
             rows.append([f"impressions ignored: below position {len(self.parameters)}", f"{self.below:,}"])
