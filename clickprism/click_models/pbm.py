@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 import numpy as np
 
 from clickprism.click_models.fitted import Browsing, FittedModel, Iterated, Prior, check_sessions, filled
-from clickprism.click_models.users import Response, Shown, check_curve, session_log_likelihood
+from clickprism.click_models.users import Response, Shown, check_curve
 from clickprism.errors import DataError
 from clickprism.settings import check_fields
-from clickprism.types import Bool, Clicks, Float64, Int32, Int64
+from clickprism.types import Clicks, Float64, Int32, Int64
 
 if TYPE_CHECKING:
     from clickprism.click_models.factors import Factors
@@ -52,10 +52,6 @@ class PositionUser:
         from clickprism.click_models.kernels import by_entry, see
 
         return see(by_entry, shown, seed, self.observation(shown.positions).astype(np.float32))
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        return session_log_likelihood(shown, clicks, self.observation(shown.positions) * shown.attraction)
 
 
 @final

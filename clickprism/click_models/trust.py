@@ -10,10 +10,10 @@ from scipy.sparse.csgraph import connected_components
 
 from clickprism._util.compiled import compiled
 from clickprism.click_models.pbm import Counts, PositionUser
-from clickprism.click_models.users import Response, Shown, session_log_likelihood
+from clickprism.click_models.users import Response, Shown
 from clickprism.errors import DataError
 from clickprism.settings import check_fields
-from clickprism.types import Bool, Float64, Int32, Int64
+from clickprism.types import Float64, Int32, Int64
 
 Table: TypeAlias = tuple[Int64, Int64, Float64, Float64]  # offsets, positions from 0, clicks, skips
 Setting: TypeAlias = Literal["eye-tracking", "hyperbolic"]
@@ -66,16 +66,10 @@ class TrustUser:
         """Simulate one user per session."""
         from clickprism.click_models.kernels import by_entry, see
 
-        believed = replace(shown, attraction=self._believed(shown).astype(np.float32))
-        return see(by_entry, believed, seed, self.observation(shown.positions).astype(np.float32))
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        return session_log_likelihood(shown, clicks, self.observation(shown.positions) * self._believed(shown))
-
-    def _believed(self, shown: Shown) -> Float64:
         plus, minus = self.trust(shown.positions)
-        return plus * shown.attraction + minus * (1 - shown.attraction)
+        believed = plus * shown.attraction + minus * (1 - shown.attraction)
+        seen = self.observation(shown.positions).astype(np.float32)
+        return see(by_entry, replace(shown, attraction=believed.astype(np.float32)), seed, seen)
 
 
 @final

@@ -16,9 +16,9 @@ from clickprism.click_models.fitted import (
     check_sessions,
     filled,
 )
-from clickprism.click_models.users import Response, Shown, check_clicks, check_probability, session_log_likelihood
+from clickprism.click_models.users import Response, Shown, check_probability
 from clickprism.errors import SettingError
-from clickprism.types import Bool, Clicks, Float64, Int32, Int64
+from clickprism.types import Clicks, Float64, Int32, Int64
 
 if TYPE_CHECKING:
     from clickprism.click_models.factors import Factors, Groups
@@ -82,16 +82,6 @@ class BrowsingUser:
         from clickprism.click_models.kernels import by_last_click, see
 
         return see(by_last_click, shown, seed, self._square.astype(np.float32))
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]: given the last click above, entries are independent."""
-        from clickprism.click_models.kernels import last_click_distances
-
-        check_clicks(shown, clicks)
-        positions, distances = shown.positions, np.empty(len(shown.rows), dtype=np.int64)
-        last_click_distances(shown.offsets, positions.astype(np.int32), clicks, distances)
-        last_clicks = np.where(distances > 0, positions - distances, 0)
-        return session_log_likelihood(shown, clicks, self.observation(positions, last_clicks) * shown.attraction)
 
 
 @final

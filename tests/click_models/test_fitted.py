@@ -13,7 +13,7 @@ from clickprism.click_models import CLICK_MODELS, click_model
 from clickprism.click_models.ccm import ClickChainModel
 from clickprism.click_models.dbn import BayesianModel
 from clickprism.click_models.factors import Groups, fit_factors
-from clickprism.click_models.fitted import ClickModel, FittedModel, Prior
+from clickprism.click_models.fitted import FittedModel, Prior
 from clickprism.click_models.pbm import Counts, PositionModel, fit_position
 from clickprism.click_models.tails import climb, count_tails, expect
 from clickprism.click_models.ubm import BrowsingModel, count_browsing
@@ -348,7 +348,7 @@ def test_settings_and_logs_that_cannot_work() -> None:
     for model in MODELS:
         with pytest.raises(DataError, match="no sessions to fit"):
             model().fit(empty)
-    known: ClickModel = PositionModel()
+    known = PositionModel()
     with pytest.raises(DataError, match="the model knows 5 documents, the log has 6"):
         known.fit(random_log(seed=0, sessions=9)).click_probability(random_log(seed=0, sessions=9, documents=6))
 

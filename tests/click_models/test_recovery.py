@@ -23,6 +23,7 @@ from clickprism.settings import resolve
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.rankings import Intervention
 from clickprism.types import Clicks, Simulation
+from tests.click_models.likelihood import log_likelihood_of
 
 NONE = Prior(0.0, 0.0)
 JUDGED = synthetic(SyntheticSettings(train_queries=20, validation_queries=1, test_queries=1)).train
@@ -100,7 +101,7 @@ def test_users_and_models_with_the_same_parameters_have_the_same_likelihood(name
     user, behaviour = SAME[name]
     log = log_by(user, sessions=500).clicks
     model = FittedModel(name, {"attraction": A}, A, behaviour)
-    expected = user.log_likelihood(as_shown(log, A), log.clicks > 0) * log.impressions
+    expected = log_likelihood_of(user, as_shown(log, A), log.clicks > 0) * log.impressions
     assert model.log_likelihood(log) == pytest.approx(expected, abs=1e-3)
 
 

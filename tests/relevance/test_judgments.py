@@ -165,7 +165,9 @@ def test_judgments_in_other_formats(tmp_path: Path, estimates: Path, cli: Callab
     assert out.read_text() == "query,docid,rating\nq1,b,2\nq1,a,0\njeans,a,1\n"
     texts.write_text("q1\tjeans\nq2\tjeans\n")
     written("quepid", "--queries", texts)
-    assert out.read_text() == "query,docid,rating\njeans,b,2\njeans,a,0\n"  # of a the grade for q1, which has more impressions
+    assert (
+        out.read_text() == "query,docid,rating\njeans,b,2\njeans,a,0\n"
+    )  # of a the grade for q1, which has more impressions
     refused = written("trec", code=2).stderr
     assert "--format" in refused
     assert "workbench" in refused
