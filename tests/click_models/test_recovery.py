@@ -12,8 +12,9 @@ from clickprism.click_models.cascade import CascadeModel, CascadeUser
 from clickprism.click_models.ccm import ClickChainModel, ClickChainUser
 from clickprism.click_models.dbn import BayesianModel, BayesianUser, SimplifiedUser
 from clickprism.click_models.dcm import DependentUser
+from clickprism.click_models.factors import fit_factors
 from clickprism.click_models.fitted import Browsing, FittedModel, Prior, Reading
-from clickprism.click_models.pbm import EYE_TRACKING, PositionUser, count, fit_position
+from clickprism.click_models.pbm import EYE_TRACKING, PositionUser, count_positions
 from clickprism.click_models.ubm import PUBLISHED, BrowsingModel, BrowsingUser
 from clickprism.click_models.users import Shown, User, attraction
 from clickprism.data.sessions import read_sessions
@@ -40,7 +41,7 @@ def as_shown(clicks: Clicks, values: np.ndarray) -> Shown:
 
 
 def test_the_position_curve_is_recovered() -> None:
-    found = fit_position(count(log_by(PositionUser()).clicks))
+    found = fit_factors(count_positions(log_by(PositionUser()).clicks))
     true = PositionUser().observation(np.arange(1, 11))
     assert np.abs(found.observation / (true / true[0]) - 1).mean() < 0.03
     assert found.converged
