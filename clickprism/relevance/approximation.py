@@ -456,7 +456,7 @@ class _Descent:
         self.network.train()
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         scale = float(self.weights[self.rows].mean())
-        for batch in order.split(self.settings.batch_size or len(order)):
+        for batch in torch.split(order, self.settings.batch_size or len(order)):
             self.optimiser.zero_grad()
             torch.autograd.backward(self.loss(batch).mean() / scale)
             nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)

@@ -290,11 +290,7 @@ class DoublyRobust(Estimator):
 
         With a given `theta`, or without the sums for the last two, those are upper bounds.
         """
-        if counts.examination is None:
-            raise DataError(
-                "the doubly robust estimator needs the examination of each impression, which these counts do not have",
-                remedy="Train a model with clickprism bias examination, or use the estimator log_model or affine",
-            )
+        examined = _examination(counts).sum(axis=0)
         if self.theta is not None:
             if len(self.theta) < counts.positions:
                 raise SettingError("theta", self.theta, f"have a value for each of the {counts.positions} positions")
@@ -302,11 +298,11 @@ class DoublyRobust(Estimator):
             return given, given, given
         total = counts.total()
         shown, clicked = total.impressions[0], total.clicked[0]
-        theta = np.clip(_mean(total.examination, shown, np.ones(len(shown))), 1e-6, 1.0)
+        theta = np.clip(_mean(examined, shown, np.ones(len(shown))), 1e-6, 1.0)
         if total.examination_clicked is None or total.examination_squared is None:
             return theta, theta, theta
-        with_click = _mean(total.examination_clicked, clicked, theta)
-        return theta, with_click, _mean(total.examination_squared, shown, theta**2)
+        with_click = _mean(total.examination_clicked[0], clicked, theta)
+        return theta, with_click, _mean(total.examination_squared[0], shown, theta**2)
 
     def subtracted(self, parameters: ClickParameters, imputed: Float64, theta: Float64) -> tuple[Float64, Float64]:
         """Return what Eq. 4 subtracts from a click per unit of e, and regardless of e; both [pairs, positions]."""
@@ -321,14 +317,23 @@ class DoublyRobust(Estimator):
         per_e, always = self.subtracted(parameters, imputed, theta)
         per_e /= alpha
         regardless = (counts.impressions * (always - beta)) @ (1 / alpha)
-        subtracted = (counts.examination * per_e).sum(axis=1) + regardless
+        subtracted = (_examination(counts) * per_e).sum(axis=1) + regardless
         along = (2 * counts.impressions * per_e * (clicked - theta) / alpha) @ np.stack([beta, alpha], axis=1)
         spread = (counts.impressions * per_e**2) @ (squared - theta**2)
         added = np.stack([spread, np.zeros(len(counts))], axis=1) - along
         return replace(clicks, total=clicks.total + imputed * clicks.scale - subtracted, added=added)
 
 
-def _mean(sums: Float64 | None, number: Int64, otherwise: Float64) -> Float64:
-    """Return the means of one row of sums, and `otherwise` where nothing was added up."""
-    total = 0.0 if sums is None else sums[0]
-    return np.where(number > 0, total / np.maximum(number, 1), otherwise)
+def _examination(counts: PairCounts) -> Float64:
+    """Return the sums of examination; raise `DataError` if the counts have none."""
+    if counts.examination is None:
+        raise DataError(
+            "the doubly robust estimator needs the examination of each impression, which these counts do not have",
+            remedy="Train a model with clickprism bias examination, or use the estimator log_model or affine",
+        )
+    return counts.examination
+
+
+def _mean(sums: Float64, number: Int64, otherwise: Float64) -> Float64:
+    """Return the mean at each position, and `otherwise` where nothing was added up."""
+    return np.where(number > 0, sums / np.maximum(number, 1), otherwise)

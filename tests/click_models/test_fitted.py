@@ -170,8 +170,8 @@ def counted(rows: list[int], positions: list[int], clicks: Any, impressions: Any
     """Return the counts of (row, position) pairs, sorted by row."""
     documents, sizes = np.unique(rows, return_counts=True)
     cells = np.array(positions) - 1
-    counts = (np.asarray(each, np.float64) for each in (clicks, impressions))
-    return Groups(documents, np.append(0, np.cumsum(sizes)), cells, *counts, int(cells.max()) + 1)
+    clicked, shown = (np.asarray(each, np.float64) for each in (clicks, impressions))
+    return Groups(documents, np.append(0, np.cumsum(sizes)), cells, clicked, shown, int(cells.max()) + 1)
 
 
 def test_curve_by_hand_with_bounds_and_gaps() -> None:
