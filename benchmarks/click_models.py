@@ -25,10 +25,10 @@ import numpy as np
 from benchmarks.base import Result, seconds
 from clickprism.click_models.ccm import ClickChainModel, ClickChainUser
 from clickprism.click_models.dbn import BayesianModel, BayesianUser
-from clickprism.click_models.factors import Factors
+from clickprism.click_models.factors import Factors, fit_factors
 from clickprism.click_models.fitted import Prior
-from clickprism.click_models.pbm import PositionUser, count, fit_position
-from clickprism.click_models.ubm import BrowsingUser, count_browsing, fit_browsing
+from clickprism.click_models.pbm import PositionUser, count_positions
+from clickprism.click_models.ubm import BrowsingUser, count_browsing
 from clickprism.click_models.users import User, attraction
 from clickprism.data.synthetic import SyntheticSettings, synthetic
 from clickprism.simulation.clicks import SimulationSettings, simulate
@@ -109,12 +109,12 @@ def objects(clicks: Clicks) -> list[Session]:
 
 def position(clicks: Clicks) -> Factors:
     """From sessions to the fitted PBM."""
-    return fit_position(count(clicks))
+    return fit_factors(count_positions(clicks))
 
 
 def browsing(clicks: Clicks) -> Factors:
     """From sessions to the fitted UBM."""
-    return fit_browsing(count_browsing(clicks))
+    return fit_factors(count_browsing(clicks))
 
 
 def run() -> list[Result]:
@@ -148,14 +148,13 @@ def _position(data: JudgedLists) -> list[Result]:
 
 def _browsing(data: JudgedLists) -> list[Result]:
     log = _log(data, BrowsingUser()).clicks
-    counts = count_browsing(log)
-    found = fit_browsing(counts)
+    groups = count_browsing(log)
+    table = fit_factors(groups).observation.reshape(10, 10)
     true = np.full((10, 10), np.nan)
     for k, d in zip(*np.tril_indices(10), strict=True):
         true[k, d] = BrowsingUser().observation(np.array([k + 1]), np.array([k + 1 - d if d else 0]))[0]
-    groups = counts.groups
     shown = np.bincount(groups.cells, weights=groups.impressions, minlength=100).reshape(10, 10)
-    error = float(np.nansum(shown * np.abs(found.observation / true - 1)) / shown.sum())
+    error = float(np.nansum(shown * np.abs(table / true - 1)) / shown.sum())
     return [_faster("UBM", log, lambda: browsing(log)), _close("UBM table", error, 0.02)]
 
 

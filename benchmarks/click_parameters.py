@@ -15,7 +15,7 @@ from typing import Final, Literal
 import numpy as np
 
 from benchmarks.base import Result
-from clickprism.click_models.pbm import count
+from clickprism.click_models.pbm import count_positions
 from clickprism.click_models.trust import TrustUser, fit_trust
 from clickprism.click_models.users import Gain, attraction
 from clickprism.data.synthetic import SyntheticSettings, synthetic
@@ -56,7 +56,7 @@ def run() -> list[Result]:
 def measure(setting: Setting, seed: int, *, searches: int = SEARCHES) -> dict[str, tuple[float, float]]:
     """Return the errors of slopes and click rates by estimator."""
     clicks, truth, first = world(setting, seed, searches=searches)
-    fitted = fit_trust(count(clicks))
+    fitted = fit_trust(count_positions(clicks))
     found = {
         "em": ClickParameters.of_affine(fitted.alpha, fitted.beta),
         "log model": LogModel.fit(clicks, settings=LogModelSettings(resamples=0)).parameters,

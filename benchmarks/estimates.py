@@ -1,11 +1,9 @@
 """Estimates of relevance for every pair of a click log, against the plain DuckDB aggregation of the same rows.
 
 The log is that of `benchmarks.windows`, of session rows; `CLICKPRISM_BENCH_IMPRESSIONS` sets its size. The plain
-aggregation adds up impressions and clicks by pair and position, and writes them. The affine estimator makes the daily
-partials and the estimates with their intervals from them; once `windows` has run, or an hour later, the partials are
-there. The default estimator adds up sessions by pair, day and position, fits the model of the log and writes the
-posterior of each pair. Each figure is measured in a process of its own, those of partials three times, of which the
-middle one counts; imports are not timed.
+aggregation adds up impressions and clicks by pair and position, and writes them. The affine estimator adds up the same
+and writes estimates with their intervals. The default estimator fits the model of the log and writes the posterior of
+each pair. Each figure is measured in a process of its own; imports are not timed.
 """
 
 from __future__ import annotations
@@ -25,34 +23,22 @@ SECONDS: Final = 120.0  # for 10 M impressions in about 9 M sums by pair, day an
 
 
 def run() -> list[Result]:
-    """CPU seconds of ours and of the plain aggregation, from session rows and from partials."""
+    """Return the time and the memory of both estimators, and the time of the plain aggregation."""
     with tempfile.TemporaryDirectory(prefix="clickprism-bench-") as scratch:
         log = str(Path(scratch) / "log")
         _measured("make", log)
-        rows, first, model = _measured("rows", log), _measured("ours", log), _measured("model", log)
-        partials, again = (
-            sorted((_measured(step, log) for _ in range(3)), key=lambda each: float(each["processor"]))[1]
-            for step in ("partials", "ours")
-        )
+        rows, affine, model = (_measured(step, log) for step in ("rows", "affine", "model"))
     size = f"{IMPRESSIONS / 1e6:g} M impressions"
     return [
         Result(
-            f"CPU of estimates of {size}, partials made: plain sums",
-            first["processor"],
+            f"CPU of affine estimates of {size}: plain sums",
+            affine["processor"],
             rows["processor"],
             1 / 1.5,
             "s",
             False,
         ),
-        Result(
-            "the same from the partials: plain sums of them",
-            again["processor"],
-            partials["processor"],
-            1 / 1.5,
-            "s",
-            False,
-        ),
-        Result("peak memory of affine estimates", first["megabytes"], 4096.0, 1, "MB", False),
+        Result("peak memory of affine estimates", affine["megabytes"], 4096.0, 1, "MB", False),
         Result(f"estimates of {size} by the model of the log", model["seconds"], SECONDS, 1, "s", False),
         Result("peak memory of the same", model["megabytes"], 4096.0, 1, "MB", False),
     ]
@@ -66,24 +52,21 @@ def _measured(*words: str) -> dict[str, Any]:
     return measured
 
 
-def _by_hand(folder: str, table: str) -> dict[str, Any]:
+def _by_hand(folder: str) -> dict[str, Any]:
     """The sums of each pair at each position, by one statement."""
-    shown, clicked = ("count(*)", "count(*)") if table == "sessions" else ("sum(impressions)", "sum(clicked)")
-    also = "clicked AND " if table == "sessions" else ""
     places = range(1, DEPTH + 1)
-    columns = [f"{shown} FILTER (position = {place})" for place in places]
-    columns += [f"{clicked} FILTER ({also}position = {place})" for place in places]
-    kept = "WHERE filter IS NULL" if table == "sessions" else ""
+    columns = [f"count(*) FILTER (position = {place})" for place in places]
+    columns += [f"count(*) FILTER (clicked AND position = {place})" for place in places]
     statement = (
         f"SELECT query_id, document_id, {', '.join(columns)} "  # noqa: S608
-        f"FROM read_parquet('{folder}/{table}/*/*.parquet') {kept} GROUP BY query_id, document_id"
+        f"FROM read_parquet('{folder}/sessions/*/*.parquet') WHERE filter IS NULL GROUP BY query_id, document_id"
     )
     connection = connect_by_hand(folder)
     copy = f"COPY ({statement}) TO '{folder}-sums.parquet' (FORMAT parquet, COMPRESSION zstd)"
     return timed(lambda: connection.execute(copy))
 
 
-def _ours(folder: str) -> dict[str, Any]:
+def _affine(folder: str) -> dict[str, Any]:
     import numpy as np
 
     from clickprism.log.engines.base import connect
@@ -94,7 +77,7 @@ def _ours(folder: str) -> dict[str, Any]:
 
     parameters = ClickParameters(1 / np.sqrt(np.arange(1.0, DEPTH + 1)), np.zeros(DEPTH))
     store = LogStore.open(folder)
-    store.table("partials").days()  # imports what reads the table: no imports are timed on either side
+    store.table("sessions").days()  # imports what reads the table: no imports are timed on either side
     with connect(threads=2, memory="2GB") as engine:
         return timed(
             lambda: estimate_log(
@@ -129,9 +112,8 @@ def main(step: str, folder: str) -> None:
     """One step in a process of its own: print what it took."""
     steps = {
         "make": make_log,
-        "rows": lambda log: _by_hand(log, "sessions"),
-        "partials": lambda log: _by_hand(log, "partials"),
-        "ours": _ours,
+        "rows": _by_hand,
+        "affine": _affine,
         "model": _model,
     }
     print(json.dumps(steps[step](folder)))

@@ -56,7 +56,7 @@ def auto(
     """
     from clickprism.auto.report import as_plain
     from clickprism.auto.run import auto
-    from clickprism.experiments.compare import open_log
+    from clickprism.experiments.scorable_log import open_log
     from clickprism.log.store import record_result
 
     stages: list[str] = []
@@ -121,7 +121,7 @@ def diagnose(
     """
     from clickprism.diagnosis.diagnose import check_names, diagnose
     from clickprism.diagnosis.report import report_of, write_page
-    from clickprism.experiments.compare import open_log
+    from clickprism.experiments.scorable_log import open_log
     from clickprism.log.store import record_result
 
     check_names(only or None)

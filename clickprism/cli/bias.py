@@ -14,7 +14,7 @@ from clickprism.data.sessions import read_session_file
 from clickprism.errors import SettingError, UnsupportedError
 from clickprism.evaluation.clicks import ClickModelSettings
 from clickprism.examination.settings import ExaminationSettings
-from clickprism.experiments.compare import open_log
+from clickprism.experiments.scorable_log import open_log
 from clickprism.log.features.schedule import day_span
 from clickprism.log.open_log import ColumnSettings, ReadSettings, contexts, where
 from clickprism.log.settings import EngineSettings

@@ -69,7 +69,7 @@ def counterfactual(
     """
     from clickprism.evaluation.counterfactual.result import CounterfactualResults
     from clickprism.evaluation.counterfactual.run import counterfactual
-    from clickprism.experiments.compare import open_log
+    from clickprism.experiments.scorable_log import open_log
     from clickprism.log_model.model import LogModel
 
     if not models and not scores:

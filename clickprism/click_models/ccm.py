@@ -36,11 +36,6 @@ class ClickChainUser(ReadingUser):
             check_probability(field_name, getattr(self, field_name))
 
     @classmethod
-    def navigational(cls, *, after_skip: float = 0.5) -> ClickChainUser:
-        """Return a user who wants one page: g_2, g_3 = .10, .04."""
-        return cls(after_skip, 0.10, 0.04)
-
-    @classmethod
     def informational(cls, *, after_skip: float = 0.5) -> ClickChainUser:
         """Return a user who wants information from several pages: g_2, g_3 = .40, .27."""
         return cls(after_skip, 0.40, 0.27)

@@ -14,13 +14,14 @@ changing, which happens long before.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
 import numpy as np
 
 from clickprism._util.compiled import compiled
-from clickprism.types import Float64, Int64
+from clickprism.errors import DataError
+from clickprism.types import Clicks, Float64, Int64
 
 Pseudo: TypeAlias = tuple[float, float]  # pseudo-counts of every probability: clicks and skips
 Table: TypeAlias = tuple[Int64, Int64, Float64, Float64]  # offsets, cells, clicks, skips
@@ -37,7 +38,10 @@ _RIDGE = 1e-7  # times a cell's clicks, added to its curvature, so that what is 
 class Groups:
     """A log counted by document and cell.
 
+    A document is a row of `Clicks.lists`, so it belongs to one query: the same page for another query is another one.
+
     Attributes:
+        rows: documents, sorted, each once, [documents].
         offsets: document i has the groups `offsets[i]` up to `offsets[i + 1]`, exclusive, [documents + 1].
         cells: cell of each group, from 0, [groups].
         clicks: clicks of each group, [groups].
@@ -45,11 +49,35 @@ class Groups:
         size: number of cells.
     """
 
+    rows: Int64
     offsets: Int64
     cells: Int64
     clicks: Float64
     impressions: Float64
     size: int
+
+    @classmethod
+    def of(cls, clicks: Clicks, cells: Int64, size: int) -> Groups:
+        """Count a log, given the cell of each entry; merged sessions give the same counts.
+
+        >>> from clickprism.types import Lists
+        >>> lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))
+        >>> log = Clicks(lists, np.array([0, 2, 4]), np.array([0, 1, 0, 1]), np.array([1, 2, 1, 2], np.int32),
+        ...     np.array([3, 1, 2, 0]), np.array([5, 4]))
+        >>> groups = Groups.of(log, log.positions - 1, 2)
+        >>> groups.cells.tolist(), groups.clicks.tolist(), groups.impressions.tolist()
+        ([0, 1], [5.0, 1.0], [9.0, 9.0])
+        """
+        if clicks.weights is not None:
+            remedy = "Estimate on the log as it was clicked, before it is corrected"
+            raise DataError("clicks that carry weights are corrected already: their counts say nothing", remedy=remedy)
+        keys, group = np.unique(clicks.rows * np.int64(size) + cells, return_inverse=True)
+        rows, sizes = np.unique(keys // size, return_counts=True)
+        clicked, shown = (
+            np.bincount(group, weights=weights, minlength=len(keys)).astype(np.float64)
+            for weights in (clicks.clicks, clicks.list_impressions)
+        )
+        return cls(rows, np.append(0, np.cumsum(sizes)).astype(np.int64), keys % size, clicked, shown, size)
 
 
 @final
@@ -70,8 +98,14 @@ class Factors:
     converged: bool
 
 
-def fit_factors(groups: Groups, *, tolerance: float, max_iterations: int, prior: Pseudo = NO_PRIOR) -> Factors:
+def fit_factors(
+    groups: Groups, *, tolerance: float = 1e-4, max_iterations: int = 10_000, prior: Pseudo = NO_PRIOR
+) -> Factors:
     """Return the most probable attraction and observation.
+
+    Unbiased in the limit of many impressions if clicks follow the model and documents link the cells (several rankers,
+    shuffles, swaps). If groups of cells have no document in common, observation is comparable only within a group. The
+    cost does not depend on the number of sessions.
 
     Without a prior only the products a t are identifiable. Then the highest t is 1, which does not reduce the
     likelihood: multiplying t and dividing a by a constant keeps all products. Cells without impressions are nan,
@@ -84,9 +118,16 @@ def fit_factors(groups: Groups, *, tolerance: float, max_iterations: int, prior:
         tolerance: stop when the relative distance of every observation to its limit is below this.
         max_iterations: maximum number of Newton steps.
         prior: pseudo-counts, clicks and skips.
+
+    >>> cells, clicks = np.array([0, 1, 0, 1]), np.array([40.0, 20.0, 20.0, 10.0])
+    >>> found = fit_factors(Groups(np.arange(2), np.array([0, 2, 4]), cells, clicks, np.full(4, 100.0), 2))
+    >>> found.observation.round(4).tolist(), found.attraction.round(4).tolist()
+    ([1.0, 0.5], [0.4, 0.2])
     """
+    used, cells = np.unique(groups.cells, return_inverse=True)
+    packed = replace(groups, cells=cells.astype(np.int64), size=len(used))
     shown, clicked = (
-        np.bincount(groups.cells, weights=weights, minlength=groups.size).astype(np.float64)
+        np.bincount(cells, weights=weights, minlength=len(used)).astype(np.float64)
         for weights in (groups.impressions, groups.clicks)
     )
     observation = (clicked + prior[0]) / np.maximum(shown + sum(prior), 1e-300)
@@ -94,16 +135,15 @@ def fit_factors(groups: Groups, *, tolerance: float, max_iterations: int, prior:
     observation = np.where(clicked + prior[0] > 0, np.clip(observation, 1e-9, 1 - 1e-3 * (prior[1] > 0)), 0.0)
     documents = len(groups.offsets) - 1
     found = _climb(
-        _table(groups, prior),
+        _table(packed, prior),
         np.append(observation, 1.0),
         np.full(documents, 0.5),
         tolerance=max(tolerance, _FINEST),
         max_iterations=max_iterations,
     )
-    observation, attraction = found.observation[:-1], found.attraction
-    if prior == NO_PRIOR:
-        observation = np.where(shown > 0, observation, np.nan)
-    return Factors(attraction, observation, found.iterations, found.converged)
+    whole = np.full(groups.size, np.nan if prior == NO_PRIOR else prior[0] / sum(prior))
+    whole[used] = np.where((shown > 0) | (prior != NO_PRIOR), found.observation[:-1], np.nan)
+    return replace(found, observation=whole)
 
 
 def _table(groups: Groups, prior: Pseudo) -> Table:

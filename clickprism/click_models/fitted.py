@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Protocol, final
+from typing import Final, final
 
 import numpy as np
 
@@ -243,16 +243,6 @@ class FittedModel:
                 remedy="Fit and evaluate on clicks over the same lists.",
             )
         return self.attraction[clicks.rows]
-
-
-class ClickModel(Protocol):
-    """Settings of a click model: a frozen, final dataclass."""
-
-    name: ClassVar[str]
-
-    def fit(self, clicks: Clicks) -> FittedModel:
-        """Fit the model to a log."""
-        ...
 
 
 def log_terms(probability: Float64, clicks: Clicks) -> Float64:

@@ -9,11 +9,12 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from clickprism._util.compiled import compiled
-from clickprism.click_models.pbm import Counts, PositionUser
-from clickprism.click_models.users import Response, Shown, session_log_likelihood
+from clickprism.click_models.factors import Groups
+from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.users import Response, Shown
 from clickprism.errors import DataError
 from clickprism.settings import check_fields
-from clickprism.types import Bool, Float64, Int32, Int64
+from clickprism.types import Float64, Int32, Int64
 
 Table: TypeAlias = tuple[Int64, Int64, Float64, Float64]  # offsets, positions from 0, clicks, skips
 Setting: TypeAlias = Literal["eye-tracking", "hyperbolic"]
@@ -66,16 +67,10 @@ class TrustUser:
         """Simulate one user per session."""
         from clickprism.click_models.kernels import by_entry, see
 
-        believed = replace(shown, attraction=self._believed(shown).astype(np.float32))
-        return see(by_entry, believed, seed, self.observation(shown.positions).astype(np.float32))
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        return session_log_likelihood(shown, clicks, self.observation(shown.positions) * self._believed(shown))
-
-    def _believed(self, shown: Shown) -> Float64:
         plus, minus = self.trust(shown.positions)
-        return plus * shown.attraction + minus * (1 - shown.attraction)
+        believed = plus * shown.attraction + minus * (1 - shown.attraction)
+        seen = self.observation(shown.positions).astype(np.float32)
+        return see(by_entry, replace(shown, attraction=believed.astype(np.float32)), seed, seen)
 
 
 @final
@@ -96,7 +91,7 @@ class TrustFit:
     converged: bool
 
 
-def fit_trust(counts: Counts, *, tolerance: float = 1e-3, max_iterations: int = 20_000) -> TrustFit:
+def fit_trust(groups: Groups, *, tolerance: float = 1e-3, max_iterations: int = 20_000) -> TrustFit:
     """Fit the position-based model with trust by expectation maximisation on counts (Agarwal et al. 2019).
 
     P(click at k on d) = plus_k r_d + minus_k (1 - r_d),  plus and minus with the observation in them
@@ -110,19 +105,19 @@ def fit_trust(counts: Counts, *, tolerance: float = 1e-3, max_iterations: int = 
     of r is overestimated.
 
     Args:
-        counts: Counts of the log. Only documents shown at several positions are used.
+        groups: Counts by position (`count_positions`). Only documents shown at several positions are used.
         tolerance: Stop when no alpha, relative to itself, and no beta, relative to the largest, is further than this
             from its limit.
         max_iterations: Maximum number of EM steps.
 
     >>> r, alpha, beta = np.array([0.0, 0.5, 1.0]), np.array([0.5, 0.4]), np.array([0.2, 0.0])
     >>> chance = (r[:, None] * alpha + beta).ravel()
-    >>> counts = Counts(np.repeat([0, 1, 2], 2), np.tile([1, 2], 3), 1e4 * chance, np.full(6, 1e4))
-    >>> fitted = fit_trust(counts)
+    >>> offsets, positions = np.array([0, 2, 4, 6]), np.tile([0, 1], 3)
+    >>> fitted = fit_trust(Groups(np.arange(3), offsets, positions, 1e4 * chance, np.full(6, 1e4), 2))
     >>> fitted.alpha.round(2).tolist(), fitted.beta.round(2).tolist()
     ([1.0, 0.8], [0.2, 0.0])
     """
-    table, positions = _of_several(counts), counts.max_position
+    table, positions = _of_several(groups), groups.size
     offsets, cells, clicks, skips = table
     _check_linked(offsets, cells, positions)
     shown = np.bincount(cells, weights=clicks + skips, minlength=positions)
@@ -145,14 +140,12 @@ def fit_trust(counts: Counts, *, tolerance: float = 1e-3, max_iterations: int = 
     return TrustFit(*before, done, converged=False)
 
 
-def _of_several(counts: Counts) -> Table:
+def _of_several(groups: Groups) -> Table:
     """Return the counts of documents shown at several positions: offsets, positions from 0, clicks and skips."""
-    _, document, times = np.unique(counts.rows, return_inverse=True, return_counts=True)
-    kept = np.flatnonzero(times[document] > 1)
-    kept = kept[np.argsort(document[kept], kind="stable")]
-    offsets = np.concatenate([[0], np.cumsum(times[times > 1])]).astype(np.int64)
-    clicks = counts.clicks[kept].astype(np.float64)
-    return offsets, (counts.positions[kept] - 1).astype(np.int64), clicks, counts.impressions[kept] - clicks
+    times = np.diff(groups.offsets)
+    kept = np.repeat(times > 1, times)
+    offsets = np.append(0, np.cumsum(times[times > 1])).astype(np.int64)
+    return offsets, groups.cells[kept], groups.clicks[kept], (groups.impressions - groups.clicks)[kept]
 
 
 def _check_linked(offsets: Int64, cells: Int64, positions: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 import numpy as np
@@ -11,17 +11,16 @@ from clickprism.click_models.fitted import (
     Browsing,
     FittedModel,
     Iterated,
-    Prior,
     check_patterns,
     check_sessions,
     filled,
 )
-from clickprism.click_models.users import Response, Shown, check_clicks, check_probability, session_log_likelihood
+from clickprism.click_models.users import Response, Shown, check_probability
 from clickprism.errors import SettingError
-from clickprism.types import Bool, Clicks, Float64, Int32, Int64
+from clickprism.types import Clicks, Float64, Int32, Int64
 
 if TYPE_CHECKING:
-    from clickprism.click_models.factors import Factors, Groups
+    from clickprism.click_models.factors import Groups
 
 PUBLISHED: Final = (
     (1.0,),
@@ -83,16 +82,6 @@ class BrowsingUser:
 
         return see(by_last_click, shown, seed, self._square.astype(np.float32))
 
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]: given the last click above, entries are independent."""
-        from clickprism.click_models.kernels import last_click_distances
-
-        check_clicks(shown, clicks)
-        positions, distances = shown.positions, np.empty(len(shown.rows), dtype=np.int64)
-        last_click_distances(shown.offsets, positions.astype(np.int32), clicks, distances)
-        last_clicks = np.where(distances > 0, positions - distances, 0)
-        return session_log_likelihood(shown, clicks, self.observation(positions, last_clicks) * shown.attraction)
-
 
 @final
 @dataclass(frozen=True)
@@ -103,79 +92,26 @@ class BrowsingModel(Iterated):
 
     def fit(self, clicks: Clicks) -> FittedModel:
         """Fit to single sessions, or to sessions merged by pattern."""
+        from clickprism.click_models.factors import fit_factors
+
         check_sessions(clicks)
-        counts = count_browsing(clicks)
-        found = fit_browsing(counts, tolerance=self.tolerance, max_iterations=self.max_iterations, prior=self.prior)
-        attraction = self.prior.spread(found.attraction, counts.rows, clicks.lists.documents)
-        table = filled(found.observation)
+        groups, prior, depth = count_browsing(clicks), self.prior, clicks.max_position
+        found = fit_factors(groups, tolerance=self.tolerance, max_iterations=self.max_iterations, prior=prior.pair)
+        attraction = prior.spread(found.attraction, groups.rows, clicks.lists.documents)
+        table = filled(found.observation).reshape(depth, depth)
         parameters = {"attraction": attraction, "table": table}
         return FittedModel("ubm", parameters, attraction, Browsing(table), found.iterations, found.converged)
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class BrowsingCounts:
-    """How often each document was shown and clicked at each position and distance to the last click above.
+def count_browsing(clicks: Clicks) -> Groups:
+    """Return how often each document was shown and clicked at each position and distance to the last click above.
 
-    Attributes:
-        rows: documents, sorted, each once.
-        groups: counts of each document; cell (k - 1) * depth + d is for position k and distance d, 0 for no click.
-        depth: number of positions, and of distances.
+    Cell (k - 1) * depth + d is for position k and distance d, 0 for no click above.
     """
-
-    rows: Int64
-    groups: Groups
-    depth: int
-
-
-def count_browsing(clicks: Clicks) -> BrowsingCounts:
-    """Return the counts of a log of single sessions, or of sessions merged by pattern."""
     from clickprism.click_models.factors import Groups
     from clickprism.click_models.kernels import last_click_distances
 
     check_patterns(clicks)
-    depth = clicks.max_position
-    cells = np.empty(len(clicks.rows), dtype=np.int64)
-    last_click_distances(clicks.offsets, clicks.positions, clicks.clicks > 0, cells)
-    cells += (clicks.positions - 1) * np.int64(depth)
-    keys, group = np.unique(clicks.rows * np.int64(depth * depth) + cells, return_inverse=True)
-    rows, sizes = np.unique(keys // (depth * depth), return_counts=True)
-    clicked, shown = (
-        np.bincount(group, weights=weights, minlength=len(keys)).astype(np.float64)
-        for weights in (clicks.clicks, clicks.list_impressions)
-    )
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    groups = Groups(offsets, keys % (depth * depth), clicked, shown, depth * depth)
-    return BrowsingCounts(rows, groups, depth)
-
-
-def fit_browsing(
-    counts: BrowsingCounts,
-    *,
-    tolerance: float = 1e-4,
-    max_iterations: int = 10_000,
-    prior: Prior | None = None,
-) -> Factors:
-    """Fit P(click at k) = o(k, d) a by maximum likelihood on counts; `observation` of the result is a table.
-
-    The table has a row for each position and a column for each distance to the last click above, 0 for none. Without a
-    prior its maximum is 1, cells that were never shown are nan, and cells without clicks are 0. Attraction is that of
-    the documents `counts.rows`. Unbiased in the limit of many impressions if clicks follow the model and documents link
-    the cells. The cost does not depend on the number of sessions.
-
-    Args:
-        counts: counts of the log, `count_browsing`.
-        tolerance: stop when the relative distance of every observation probability to its limit is below this.
-        max_iterations: maximum number of steps; a dozen is usual.
-        prior: pseudo-counts of every probability.
-    """
-    from clickprism.click_models.factors import NO_PRIOR, Groups, fit_factors
-
-    groups = counts.groups
-    used, cells = np.unique(groups.cells, return_inverse=True)
-    packed = Groups(groups.offsets, cells.astype(np.int64), groups.clicks, groups.impressions, len(used))
-    pseudo = NO_PRIOR if prior is None else prior.pair
-    found = fit_factors(packed, tolerance=tolerance, max_iterations=max_iterations, prior=pseudo)
-    table = np.full(groups.size, np.nan if pseudo == NO_PRIOR else pseudo[0] / sum(pseudo))
-    table[used] = found.observation
-    return replace(found, observation=table.reshape(counts.depth, counts.depth))
+    depth, distances = clicks.max_position, np.empty(len(clicks.rows), dtype=np.int64)
+    last_click_distances(clicks.offsets, clicks.positions, clicks.clicks > 0, distances)
+    return Groups.of(clicks, (clicks.positions - 1) * np.int64(depth) + distances, depth * depth)

@@ -82,10 +82,6 @@ class User(Protocol):
         """Simulate one user per session."""
         ...
 
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks | ranked list) of each session, exactly, [sessions]."""
-        ...
-
 
 @runtime_checkable
 class Adaptive(Protocol):
@@ -153,20 +149,6 @@ def check_curve(field: str, curve: Iterable[float]) -> None:
     check_probability(field, *values)
 
 
-def session_log_likelihood(shown: Shown, clicks: Bool, probability: Float64) -> Float64:
-    """Return the log-likelihood of each session from P(click | clicks above) of each entry, [sessions]."""
-    check_clicks(shown, clicks)
-    with np.errstate(divide="ignore"):
-        terms = np.log(np.where(clicks, probability, 1 - probability))
-    return np.bincount(shown.session_of, weights=terms, minlength=len(shown)).astype(np.float64)
-
-
-def check_clicks(shown: Shown, clicks: Bool) -> None:
-    """Raise DataError unless `clicks` has one boolean for each entry shown."""
-    if clicks.shape != shown.rows.shape or clicks.dtype != np.bool_:
-        raise DataError(f"{len(shown.rows)} entries shown need as many booleans, got {clicks.dtype} {clicks.shape}")
-
-
 @final
 @dataclass(frozen=True)
 class Chain:
@@ -205,19 +187,6 @@ class ReadingUser:
         numbers = np.array([chain.skip, chain.low, chain.high], dtype=np.float32)
         return see(by_chain, shown, seed, (*numbers, np.array(chain.at_position, dtype=np.float32)))
 
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, summed exactly over where the user may have stopped, [sessions]."""
-        from clickprism.click_models.kernels import conditional_chain
-
-        check_clicks(shown, clicks)
-        chain = self.chain
-        attraction, factors = shown.attraction.astype(np.float64), np.array(chain.at_position)
-        after_click = chain.low + (chain.high - chain.low) * attraction
-        after_click *= factors[np.minimum(shown.positions, len(factors)) - 1]
-        observed = np.empty(len(shown.rows))
-        conditional_chain((shown.offsets, attraction, after_click), chain.skip, np.zeros(0), (observed, clicks))
-        return session_log_likelihood(shown, clicks, observed * attraction)
-
 
 class DocumentUser:
     """A user whose observation depends on the position and on the document, but not on clicks."""
@@ -232,8 +201,3 @@ class DocumentUser:
 
         observation = self.observation(shown.lists, shown.rows, shown.positions)
         return see(by_entry, shown, seed, observation.astype(np.float32))
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        observation = self.observation(shown.lists, shown.rows, shown.positions)
-        return session_log_likelihood(shown, clicks, observation * shown.attraction)

@@ -163,10 +163,10 @@ class AffineCorrection(Method):
         """Return alpha relative to position 1, and beta, at the positions of the log: as given, or estimated."""
         positions = clicks.max_position
         if self.estimate == "trust":
-            from clickprism.click_models.pbm import count
+            from clickprism.click_models.pbm import count_positions
             from clickprism.click_models.trust import fit_trust
 
-            fitted = fit_trust(count(clicks))
+            fitted = fit_trust(count_positions(clicks))
             return np.maximum(fitted.alpha, self.floor), fitted.beta
         if len(self.alpha) < positions:
             must = f"give one value for each of the {positions} positions in the log, as beta; or set estimate to trust"

@@ -8,7 +8,7 @@ from typing import Final, final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.measures import check_scores, expected_worth, tie_keys
+from clickprism.evaluation.measures import check_scores, expected_value, tie_keys
 from clickprism.types import Float64, Int64, JudgedLists, Lists
 
 TOP: Final = 0.2  # share of the items that count as the most exposed, or the most popular
@@ -46,7 +46,7 @@ def concentration(
     of_item = np.bincount(items, weights=exposure, minlength=len(popularity))[present].astype(np.float64)
     past = popularity[present]
     count, known = max(1, round(share * len(of_item))), bool((past > 0).any())
-    popular = expected_worth(np.array([0, len(past)]), past, (np.arange(len(past)) < count).astype(np.float64))
+    popular = expected_value(np.array([0, len(past)]), past, (np.arange(len(past)) < count).astype(np.float64))
     total = of_item.sum()
     of_document = popularity[items]
     return Concentration(

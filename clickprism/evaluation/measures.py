@@ -206,8 +206,8 @@ class _Ranked:
 
 def _dcg(grades: Int32, gain: Gain, cutoff: int) -> Float64:
     scale = np.arange(int(grades.max(initial=0)) + 1, dtype=np.float64)
-    worth = np.exp2(scale) - 1 if gain == "exp" else scale
-    dcg: Float64 = worth.take(grades[:, :cutoff]) @ (1 / np.log2(np.arange(2, cutoff + 2)))
+    gains = np.exp2(scale) - 1 if gain == "exp" else scale
+    dcg: Float64 = gains.take(grades[:, :cutoff]) @ (1 / np.log2(np.arange(2, cutoff + 2)))
     return dcg
 
 
@@ -316,20 +316,20 @@ def check_scores(scores: Float64 | Float32 | Int32, documents: int) -> Float64:
     return values
 
 
-def expected_worth(offsets: Int64, scores: Float64, worth: Float64) -> Float64:
-    """Return the expected worth of the new place of each entry, if lists are ranked with random ties, [entries].
+def expected_value(offsets: Int64, scores: Float64, values: Float64) -> Float64:
+    """Return the expected value of the new position of each entry, if ties are ranked at random, [entries].
 
-    Entries `offsets[i]` to `offsets[i + 1]` are ranked list i, and `worth` is that of each place from the top.
+    Entries `offsets[i]` to `offsets[i + 1]` are ranked list i; `values` are those of positions 1, 2, ...
 
-    >>> expected_worth(np.array([0, 3]), np.array([0.5, 0.9, 0.5]), np.array([1.0, 2.0, 3.0])).tolist()
+    >>> expected_value(np.array([0, 3]), np.array([0.5, 0.9, 0.5]), np.array([1.0, 2.0, 3.0])).tolist()
     [2.5, 1.0, 2.5]
     """
     owner = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    place = np.arange(len(scores)) - offsets[:-1][owner]
+    position = np.arange(len(scores)) - offsets[:-1][owner]
     order = np.lexsort((-scores, owner))
     fresh = np.ones(len(scores), dtype=np.bool_)
     fresh[1:] = (owner[order][1:] != owner[order][:-1]) | (scores[order][1:] != scores[order][:-1])
     group = np.cumsum(fresh) - 1
     result = np.empty(len(scores))
-    result[order] = (np.bincount(group, weights=worth[place]) / np.maximum(np.bincount(group), 1))[group]
+    result[order] = (np.bincount(group, weights=values[position]) / np.maximum(np.bincount(group), 1))[group]
     return result

@@ -1,22 +1,19 @@
-"""Compare methods over several runs, evaluate saved models, and score logs for counterfactual evaluation."""
+"""Compare methods over several runs of simulated users, and saved models on judged lists."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
 from clickprism._util.files import make_folder, write_errors
 from clickprism._util.processes import process_count, side_by_side
 from clickprism._util.progress import Progress, no_progress
-from clickprism.data.click_table import NO_TABLE, TableSettings
-from clickprism.data.clicks import saved_data
-from clickprism.data.logged import Logged
 from clickprism.errors import DataError, SettingError
 from clickprism.evaluation.compare import Comparison, compare
 from clickprism.evaluation.measures import Evaluation, Measure, evaluate
@@ -44,19 +41,15 @@ from clickprism.experiments.train import (
     train_method,
     true_trust,
 )
-from clickprism.log.open_log import READ, ReadSettings, open_source, read_logged
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
-from clickprism.relevance.pairs import find_pairs
-from clickprism.serve.bundle.bundle import MANIFEST
-from clickprism.settings import build, choose, suggest
+from clickprism.settings import choose, suggest
 from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
-from clickprism.types import Float64, JudgedLists, Lists
+from clickprism.types import JudgedLists
 
 Measured = tuple[Run, Evaluation]
 PICTURES: Final = (".png", ".svg", ".pdf")
-QUERY, DOCUMENT, SCORE = ("query_id", "query"), ("document_id", "document"), "score"
 
 
 def compare_methods(
@@ -251,106 +244,3 @@ def draw_attention(model: Path, file: Path, *, settings: JudgedSettings = DEFAUL
     figure = attention_heat_map(model_attention(Model.load(folder), judged.lists), names=names)
     with write_errors(file):
         save_picture(figure, file)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class ValuedLog:
-    """A log whose documents models can score.
-
-    Attributes:
-        logged: The log.
-        lists: Its documents with raw features, in the order of the log.
-    """
-
-    logged: Logged
-    lists: Lists
-
-    def scores(self, path: Path) -> Float64:
-        """Return the scores of all documents by a run, a model or a bundle, [documents]."""
-        if not self.logged.has_features:
-            raise DataError(
-                "the documents of the log have no features to score",
-                remedy="Score them elsewhere and give the file: --scores FILE with query, document, score",
-            )
-        if (path / MANIFEST).is_file():
-            return self._by_bundle(path)
-        model = Model.load(model_folder(path))
-        _check_width(path, model.features, self.lists.features.shape[1])
-        return model.score(self.lists)
-
-    def _by_bundle(self, path: Path) -> Float64:
-        from clickprism.serve.bundle.bundle import Bundle
-        from clickprism.serve.scoring.scorer import Candidates, open_scorer
-
-        scorer = open_scorer(Bundle.load(path))
-        if scorer.needs != {"features"}:
-            needs = " and ".join(sorted(scorer.needs - {"features"}))
-            remedy = "Score them with the service, and give the file: --scores FILE"
-            raise DataError(f"is a bundle that needs {needs} of each document", file=path, remedy=remedy)
-        features, names = self.lists.features, self.logged.feature_names
-        if names and set(scorer.feature_names) <= set(names):
-            features = features[:, [names.index(name) for name in scorer.feature_names]]
-        _check_width(path, len(scorer.feature_names), features.shape[1])
-        return scorer.score(Candidates(features=features, offsets=self.lists.offsets)).scores
-
-    def scores_in(self, path: Path, *, note: Callable[[str], None] = lambda _: None) -> Float64:
-        """Return the scores of a file with query, document and score, [documents]; documents without one rank last."""
-        from clickprism.data.tables import read_table
-
-        if self.lists.document_ids is None:
-            raise DataError("the log does not name its documents, so a file cannot score them", remedy="Name a model")
-        table = read_table(
-            path, lambda name: "names" if name in QUERY + DOCUMENT else "numbers" if name == SCORE else "none"
-        )
-        columns = [next((name for name in each if name in table.header), "") for each in (QUERY, DOCUMENT, (SCORE,))]
-        if not all(columns):
-            has = ", ".join(table.header) or "nothing"
-            raise DataError(f"needs the columns query, document and score, and has {has}", file=path)
-        known = (table.names[columns[0]][::-1], table.names[columns[1]][::-1])  # the last score of a document counts
-        rows = find_pairs(known, (self.lists.query_ids[self.lists.list_of], self.lists.document_ids))
-        scores = np.append(table.numbers[SCORE][::-1], -np.inf)[rows]
-        lacking = int((rows < 0).sum())
-        if lacking == len(scores):
-            raise DataError("has no score of any document of the log", file=path, remedy="Ids must be those of the log")
-        if lacking:
-            note(f"{lacking:,} of {len(scores):,} documents of the log have no score and rank last")
-        return scores
-
-
-def open_log(
-    source: str | Path,
-    *,
-    settings: ReadSettings = READ,
-    table: TableSettings = NO_TABLE,
-    outcome: str = "click",
-    columns: Collection[str] = (),
-    note: Callable[[str], None] = lambda _: None,
-) -> ValuedLog:
-    """Read a log of any kind; the features of a simulated log are those of the data that it records.
-
-    Args:
-        source: A table, the URL of a database, events of OpenSearch UBI, or a log as `read_logged` takes it.
-        settings: How to read a log that clickprism has written, or a session file.
-        table: Which column of a table holds what.
-        outcome: Outcome that the log is read for.
-        columns: Other columns of a session file to keep, as `read_logged` takes them.
-        note: Called with messages about the progress.
-    """
-    found = open_source(str(source), table, outcome=outcome, note=note)
-    if found is not None:
-        settings.refuse_columns("a table names its columns with --map")
-        return ValuedLog(found, found.clicks.lists)
-    path = Path(source)
-    data = saved_data(path) if path.suffix == ".npz" and path.is_file() else None
-    if data is None:
-        logged = read_logged(path, settings=settings, columns=columns, note=note)
-        return ValuedLog(logged, logged.clicks.lists)
-    made_on = build(DataSettings, data)
-    logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)
-    return ValuedLog(logged, read_data(made_on).dataset.train.lists)
-
-
-def _check_width(path: Path, wanted: int, has: int) -> None:
-    if wanted != has:
-        raise DataError(f"takes {wanted} features, the documents of the log have {has}", file=path)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
+import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,8 +25,7 @@ from clickprism.log.schema import SNAPSHOT
 from clickprism.relevance.approximation import Approximation, fit_approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors, empty_vector
-from clickprism.relevance.estimate import with_imputation
-from clickprism.relevance.estimates import ESTIMATES, count_written, estimate_rows, join_files
+from clickprism.relevance.estimates import ESTIMATES, count_imputed, estimate_rows, join_files
 from clickprism.relevance.estimators import normal_quantile
 from clickprism.relevance.pair_files import IMPUTATION, check_imputation
 from clickprism.relevance.pairs import FirstSlot, read_first_slot
@@ -237,9 +237,17 @@ def apply_log(
         task = _Task(approximation, columns, empty_vector(snapshot), snapshot.fields, mean)
         rows = engine.read(snapshot.files, SNAPSHOT).select(*PAIR, "x")
         with store.staging() as place:
-            files = engine.write_batches(with_imputation(rows, known), task, ESTIMATES, Path(place), stem="estimates")
+            files = engine.write_batches(_with_imputation(rows, known), task, ESTIMATES, Path(place), stem="estimates")
             pairs = join_files(files, out, ESTIMATES)
-    return AppliedApproximation(snapshot.as_of, pairs, *count_written(out)[:2], out)
+    return AppliedApproximation(snapshot.as_of, pairs, *count_imputed(out), out)
+
+
+def _with_imputation(rows: Any, imputed: Any) -> Any:
+    """Return every pair of the log and of the imputation, with the columns of both."""
+    other = imputed.rename({f"{name}_imputed": name for name in PAIR})
+    both = rows.outer_join(other, [rows[name] == other[f"{name}_imputed"] for name in PAIR])
+    pair = {name: ibis.coalesce(both[name], both[f"{name}_imputed"]) for name in PAIR}
+    return both.select(**pair, x=both.x, imputation=both.imputation)
 
 
 @final

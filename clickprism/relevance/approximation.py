@@ -21,8 +21,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,12 +34,16 @@ from scipy.special import betaincinv, gammaln
 from torch import nn
 
 from clickprism._util.manifest import Manifest
+from clickprism.debias.loop import Measured, Standing, run
 from clickprism.errors import DataError, TrainingError
 from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import FirstSlot
 from clickprism.settings import build, check_fields, plain
+from clickprism.training.checkpoint import copied
+from clickprism.training.network import torch_set_for
+from clickprism.training.text import cross_entropy
 from clickprism.types import Float32, Float64, Int64, Text
 
 Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
@@ -265,7 +268,7 @@ def fit_approximation(
 
     members = []
     for number, seed in enumerate(seeds):
-        with torch_for(fit, seed=seed):
+        with torch_set_for(seed, fit.threads):
             members.append(_member(settings, inputs.shape[1], rate=rate))
             affine = members[-1]["affine"]
             train(affine, partial(_affine_loss, affine, inputs, clicks, skips), number)
@@ -284,7 +287,7 @@ def fit_approximation(
         k = min(KS, key=lambda each: float(loss(torch.tanh(begin(often, k=each)), every).double().sum()))
     starts = begin(often, k=k)
     for number, member in enumerate(members):
-        with torch_for(fit, seed=seeds[number]):
+        with torch_set_for(seeds[number], fit.threads):
             trade_off = member["trade_off"]
 
             def trade_off_loss(rows: torch.Tensor, trade_off: nn.Module = trade_off) -> torch.Tensor:
@@ -390,16 +393,6 @@ def published_loss(
     return -(clicks - skips) * torch.log(published_blend(zeta, imputed, affine).clamp_min(LOW))
 
 
-def cross_entropy(odds: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor) -> torch.Tensor:
-    """Return - c log sigmoid(odds) - (n - c) log(1 - sigmoid(odds)) of each pair, [pairs].
-
-    >>> cross_entropy(torch.zeros(1), torch.tensor([2.0]), torch.tensor([1.0])).div(np.log(2)).round(decimals=4).item()
-    3.0
-    """
-    clicked, skipped = nn.functional.logsigmoid(odds), nn.functional.logsigmoid(-odds)
-    return -(clicks * clicked + skips * skipped)
-
-
 def split(query_ids: Text, share: float, *, seed: int, part: int = 0) -> Split:
     """Return the training rows and the held-out rows, with this share of the queries, all rows of a query together.
 
@@ -413,78 +406,72 @@ def split(query_ids: Text, share: float, *, seed: int, part: int = 0) -> Split:
 
 
 def descend(
-    network: nn.Module,
-    loss: RowLoss,
-    *,
-    weights: torch.Tensor,
-    parts: Split,
-    settings: DescentSettings,
-    seed: int,
-) -> list[float]:
+    network: nn.Module, loss: RowLoss, *, weights: torch.Tensor, parts: Split, settings: DescentSettings, seed: int
+) -> None:
     """Fit a network with Adam, and leave it with the weights that are best on the held-out queries.
 
     Args:
         network: The network.
         loss: Returns the loss of each of some rows, summed over their impressions, [rows] to [rows].
         weights: Number of impressions of each row, [rows].
-        parts: Training rows and held-out rows, from `split`.
+        parts: Training rows and held-out rows, from `split`; without held-out rows the last weights are kept.
         settings: Settings of the loop.
         seed: Random seed of the order of the rows.
-
-    Returns:
-        The mean loss per impression before training and after each epoch, on the held-out queries, or on all without
-        any.
     """
-    rows, held_out = parts
-    if len(rows) == 0 or float(weights[rows].sum()) == 0:
+    if len(parts[0]) == 0 or float(weights[parts[0]].sum()) == 0:
         raise DataError("there is no click to learn from", remedy="Use a longer log, or hold out less")
-    judged = held_out if len(held_out) else rows
-    decay, size = settings.weight_decay or 0.0, settings.batch_size or len(rows)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=decay, fused=True)
-    generator = torch.Generator().manual_seed(seed)
-    scale = float(weights[rows].mean())
-    best, values, waited = _weights(network), [_mean_loss(loss, judged, weights)], 0
-    for epoch in range(1, settings.epochs + 1):
-        network.train()
-        order = rows[torch.randperm(len(rows), generator=generator)]
-        for start in range(0, len(order), size):
-            batch = order[start : start + size]
-            optimiser.zero_grad()
-            torch.autograd.backward(loss(batch).mean() / scale)
-            nn.utils.clip_grad_norm_(network.parameters(), 5.0)
-            optimiser.step()
-        network.eval()
-        value = _mean_loss(loss, judged, weights)
-        if not np.isfinite(value):
-            raise TrainingError(f"the loss is {value} in epoch {epoch}; lower learning_rate ({settings.learning_rate})")
-        waited = 0 if value < min(values) else waited + 1
-        values.append(value)
-        if waited == 0 or not len(held_out):
-            best = _weights(network)
-        if len(held_out) and waited >= settings.patience:
-            break
-    network.load_state_dict(best)
+    descent = _Descent(network, loss, weights=weights, parts=parts, settings=settings, seed=seed)
+    before = descent.measure(0)
+    for _ in run(descent, Standing(), rounds=settings.epochs, patience=settings.patience, best=before):
+        pass
+    network.load_state_dict(descent.best)
     network.eval()
-    return values
 
 
-@contextmanager
-def torch_for(settings: DescentSettings, *, seed: int) -> Iterator[None]:
-    """Use this seed and number of threads in torch, and restore both afterwards."""
-    threads = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        torch.set_num_threads(settings.threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
+@final
+class _Descent:
+    """A network that is fitted with Adam, and its best weights so far (see `clickprism.debias.loop.Task`)."""
 
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: RowLoss,
+        *,
+        weights: torch.Tensor,
+        parts: Split,
+        settings: DescentSettings,
+        seed: int,
+    ) -> None:
+        self.network, self.loss, self.weights, self.settings = network, loss, weights, settings
+        self.rows, self.held_out = parts
+        self.judged = self.held_out if len(self.held_out) else self.rows
+        decay = settings.weight_decay or 0.0
+        parameters = network.parameters()
+        self.optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=decay, fused=True)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.best = copied(network)
 
-def _mean_loss(loss: RowLoss, rows: torch.Tensor, weights: torch.Tensor) -> float:
-    with torch.no_grad():
-        return float(loss(rows).double().sum() / weights[rows].double().sum())
+    def train(self, number: int) -> None:
+        """Take the steps of an epoch."""
+        self.network.train()
+        order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
+        scale = float(self.weights[self.rows].mean())
+        for batch in torch.split(order, self.settings.batch_size or len(order)):
+            self.optimiser.zero_grad()
+            torch.autograd.backward(self.loss(batch).mean() / scale)
+            nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
+            self.optimiser.step()
+        self.network.eval()
 
+    def measure(self, number: int) -> Measured | None:
+        """Return the loss per impression on the held-out queries; None without any."""
+        with torch.no_grad():
+            value = float(self.loss(self.judged).double().sum() / self.weights[self.judged].double().sum())
+        if not np.isfinite(value):
+            rate = self.settings.learning_rate
+            raise TrainingError(f"the loss is {value} in epoch {number}; lower learning_rate ({rate})")
+        return Measured(value, higher=False) if len(self.held_out) else None
 
-def _weights(network: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+    def keep(self) -> None:
+        """Remember the weights as the best."""
+        self.best = copied(self.network)

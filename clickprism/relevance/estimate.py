@@ -1,33 +1,30 @@
-"""Estimate the relevance of every pair of a log: a table of pairs in, a table of estimates out.
+"""Estimate the relevance of every pair of a log: sums of clicks in, a table of estimates out.
 
-By default the model of the log estimates it (`fit_log`), of an ingested log or of a log in memory. For the other
-estimators the engine, DuckDB or Spark, adds up whole numbers by pair and position; the estimator, which is numpy, then
-processes Arrow batches of pairs. What depends on the whole log is learned from a sample of its pairs first. Values are
-the same on every engine.
+The engine, DuckDB or Spark, adds up whole numbers by pair and position. Then the model of the log (`fit_log`), or one
+of the published estimators (`estimate_log`), estimates all pairs at once. Values are the same on every engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
-import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from ibis import _
 from scipy.special import betaincinv, expit
 
 from clickprism._util.tables import Table
 from clickprism.data.logged import Logged
 from clickprism.errors import SettingError, UnsupportedError
 from clickprism.examination.model import chosen_model
-from clickprism.log.features.partials import EXAMINATION, PAIR, Examiner, counting, update_partials
+from clickprism.log.features.partials import EXAMINATION, PAIR, Examiner, counting, total, update_partials
 from clickprism.log.load import LogSums, read_sums
 from clickprism.log.schema import EVENTS, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.sessions import update_sessions
@@ -36,15 +33,13 @@ from clickprism.log_model.results import ClickParameters, Curve, Verdict, read_p
 from clickprism.log_model.terms import log_odds
 from clickprism.log_model.value import ClickValue, click_value
 from clickprism.relevance.estimates import (
-    BY_PAIR,
     ESTIMATES,
     SOURCES,
     Estimates,
+    count_imputed,
+    count_sources,
     count_suppressed,
-    count_written,
     estimate_rows,
-    join_files,
-    with_suppressed,
     write_estimates,
 )
 from clickprism.relevance.estimators import DEFAULT, DoublyRobust, EstimateSettings, Estimator, normal_quantile
@@ -52,14 +47,12 @@ from clickprism.relevance.pair_files import IMPUTATION, check_imputation
 from clickprism.relevance.pairs import PairCounts
 from clickprism.relevance.randomised import first_intercept, log_slot_parameters
 from clickprism.training.calibration import Calibration
-from clickprism.types import Float64, Int64
+from clickprism.types import Bool, Float64, Int64
 
 if TYPE_CHECKING:
     from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
-LEARN: Final = 60_000  # pairs, at most, to learn from
-COUNTS: Final = ("impressions", "clicked")
 POSITIONS: Final = (1, 2, 3, 5, 10, 20, 50, 100, 200)  # positions of the curve in the output
 LEAST: Final = 0.05  # least prior strength of pairs that were never shown
 FEW: Final = 2  # shown pairs with an imputation that its calibration needs
@@ -149,15 +142,17 @@ class LogEstimates:
         beta_1: float | None = None,
     ) -> LogEstimates:
         """Count the rows of a file of estimates; `imputed` says whether there was an imputation."""
-        only, without, sources = count_written(file)
-        summary, pairs = None if model is None else ModelSummary.of(model), sum(sources.values())
-        without, few = without if imputed else 0, count_suppressed(file)
+        only, without = count_imputed(file)
+        summary, pairs = None if model is None else ModelSummary.of(model), pq.read_metadata(file).num_rows
+        without, few, sources = without if imputed else 0, count_suppressed(file), count_sources(file)
         return cls(pairs, sources, only, few, below, without, estimator, parameters, summary, file, beta_1)
 
     def tables(self) -> list[Table]:
         """Return the counts, and what the model of the log says."""
         rows = [["pairs", f"{self.pairs:,}"]]
         rows += [[f"  mostly from {MEANINGS[name]}", f"{count:,}"] for name, count in self.sources.items()]
+        if unknown := self.pairs - sum(self.sources.values()):
+            rows.append(["  without an estimate: not shown at these positions", f"{unknown:,}"])
         rows.append(["pairs excluded: too few users", f"{self.suppressed:,}"])
         if self.below:
             rows.append([f"impressions ignored: below position {len(self.parameters)}", f"{self.below:,}"])
@@ -310,128 +305,85 @@ def estimate_log(
         k: Ignore the clicks on pairs seen by fewer users. By default the k of the log, or 0 if it has no user ids.
         examiner: Examination model; `doubly_robust` needs one.
     """
-    with store.lock(), ExitStack() as stack:
+    given = None if imputation is None else _read_imputation(imputation)
+    sums = read_sums(store, engine, days=days, users=k != 0)
+    clicks, depth = sums.logged.clicks, len(parameters)
+    inside = clicks.positions <= depth
+    cells = clicks.rows[inside], clicks.positions[inside] - 1
+    impressions, clicked = np.zeros((2, sums.pairs.num_rows, depth), np.int64)
+    np.add.at(impressions, cells, clicks.list_impressions[inside])
+    np.add.at(clicked, cells, clicks.clicks[inside])
+    examination = {}
+    if isinstance(estimator, DoublyRobust) and examiner is not None:
+        examination = _examination(store, engine, sums.pairs, depth=depth, days=days, examiner=examiner)
+    counts = PairCounts(impressions, clicked, **examination)
+    enough = _seen_by_enough(sums, k, store=store, needed=given is None)
+    pairs, counts, values = sums.pairs.filter(pa.array(enough)), counts.select(enough), None
+    if given is not None:
+        own, unshown = _matched(pairs, given)
+        mean = np.nanmean(own) if np.isfinite(own).any() else 0.5
+        values = np.append(np.where(np.isnan(own), mean, own), unshown["imputation"].to_numpy())
+        pairs = pairs.append_column("imputation", pa.array(own, from_pandas=True))
+        pairs, counts = pa.concat_tables([pairs, unshown.cast(pairs.schema)]), counts.with_unshown(unshown.num_rows)
+    estimates = estimator.estimate(counts, parameters, values)
+    rows = pa.table(estimate_rows(pairs, estimates, counts.shown, counts.clicked.sum(axis=1)), schema=ESTIMATES)
+    _write(rows, query_texts(store, engine, days), out, suppressed=int((~enough).sum()))
+    below, beta_1 = int(clicks.list_impressions[~inside].sum()), getattr(estimator, "beta_1", None)
+    return LogEstimates.of(out, estimator.name, parameters, below=below, imputed=given is not None, beta_1=beta_1)
+
+
+def _examination(
+    store: LogStore, engine: Engine, pairs: pa.Table, *, depth: int, days: Sequence[date] | None, examiner: Examiner
+) -> dict[str, Float64]:
+    """Return the sums of the estimated examination of each pair, by name, [pairs, positions] each."""
+    with store.lock():
         partials = store.table("partials")
         known = {*store.table("events").days(), *store.table("sessions").days(), *partials.days()}
         update_partials(
             store, engine, days=sorted(known if days is None else known.intersection(days)), examiner=examiner
         )
-        names = (*COUNTS, *EXAMINATION) if examiner is not None else COUNTS
         rows = engine.read(partials.files(days), PARTIALS)
-        sums = stack.enter_context(engine.held(pair_sums(rows, depth=len(parameters), names=names)))
-        below, every = (int(_one(engine, value)) for value in (sums.below.sum().fill_null(0), sums.count()))
-        sessions = engine.read(store.table("sessions").files(days), SESSIONS)
-        if k is None:
-            k = store.settings.windows.k if _one(engine, sessions.user_id.count()) else 0
-        shown = every
-        if k > 0:
-            users = counting(sessions).group_by(list(PAIR)).aggregate(users=counting(sessions).user_id.nunique())
-            sums = stack.enter_context(engine.held(sums.semi_join(users.filter(users.users >= k), list(PAIR))))
-            shown = int(_one(engine, sums.count()))
-        if every and not shown and imputation is None:
-            raise _too_few_users(store, k, every)
-        if imputation is not None:
-            sums = with_imputation(sums, engine.read([check_imputation(imputation)], IMPUTATION))
-        task = _learned(_Task(estimator, parameters, names), engine, sums, shown=shown)
-        with store.staging() as folder:
-            schema = with_suppressed(every - shown)
-            join_files(engine.write_batches(sums, task, schema, Path(folder), stem="estimates"), out, schema)
-    beta_1 = getattr(estimator, "beta_1", None)
-    return LogEstimates.of(out, estimator.name, parameters, below=below, imputed=imputation is not None, beta_1=beta_1)
+        cells = rows.filter(rows.position <= depth).group_by([*PAIR, "position"])
+        found = engine.collect(cells.aggregate(**{name: total(rows[name]) for name in EXAMINATION}))
+    numbered = pairs.append_column("row", pa.array(np.arange(pairs.num_rows)))
+    found = found.join(numbered, list(PAIR), join_type="inner")
+    sums = {}
+    for name in EXAMINATION:
+        sums[name] = np.zeros((pairs.num_rows, depth))
+        at = found["row"].to_numpy(), found["position"].to_numpy() - 1
+        sums[name][at] = found[name].to_numpy() / EXAMINATION_UNIT
+    return sums
 
 
-def _too_few_users(store: LogStore, k: int, pairs: int) -> UnsupportedError:
-    return UnsupportedError(
-        f"fewer than {k} users saw each of the {pairs:,} pairs, so they are excluded (privacy)",
-        file=store.folder,
-        remedy="If this log does not need the threshold, use --min-users 0; otherwise use more days",
-    )
+def _seen_by_enough(sums: LogSums, min_users: int | None, *, store: LogStore, needed: bool) -> Bool:
+    """Return which pairs at least `min_users` users saw, by default the k of the log, or 0 if it has no user ids.
 
-
-def pair_sums(partials: Any, *, depth: int, names: Sequence[str] = COUNTS) -> Any:
-    """Return the sums of each pair at each position to `depth`, in columns such as `clicked_3`, and `below`.
-
-    Whole numbers are added up as doubles, which is exact below 2^53 and so does not depend on the order.
-
-    Args:
-        partials: An ibis table with the columns `PARTIALS`.
-        depth: Last position to use.
-        names: Columns to add up.
+    If there is no such pair but one is `needed`, raise `UnsupportedError`.
     """
-    sums = {
-        f"{name}_{position}": ibis.ifelse(partials.position == position, partials[name].cast("float64"), 0.0).sum()
-        for name in names
-        for position in range(1, depth + 1)
-    }
-    beyond = ibis.ifelse(partials.position > depth, partials.impressions.cast("float64"), 0.0).sum()
-    return partials.group_by(list(PAIR)).aggregate(**sums, below=beyond)
-
-
-@final
-@dataclass(frozen=True)
-class _Task:
-    """Estimates a batch of pairs; it is sent to the executors of Spark."""
-
-    estimator: Estimator
-    parameters: ClickParameters
-    names: tuple[str, ...]
-    mean: float | None = None
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        counts, imputed = self.inputs(batch)
-        estimates = self.estimator.estimate(counts, self.parameters, imputed)
-        rows = estimate_rows(batch, estimates, counts.shown, counts.clicked.sum(axis=1))
-        return pa.record_batch(rows, schema=ESTIMATES)
-
-    def inputs(self, batch: Any) -> tuple[PairCounts, Float64 | None]:
-        """Return the counts and the imputations of a batch, or of a table."""
-        sums = {
-            name: np.stack([_numbers(batch[f"{name}_{k}"]) for k in range(1, len(self.parameters) + 1)]).T
-            for name in self.names
-        }
-        shown, clicked = (sums[name].astype(np.int64) for name in COUNTS)
-        examined = {name: sums[name] / EXAMINATION_UNIT for name in self.names if name not in COUNTS}
-        counts = PairCounts(shown, clicked, **examined)
-        if "imputation" not in batch.schema.names:
-            return counts, None
-        given = np.asarray(batch["imputation"].to_numpy(zero_copy_only=False), dtype=np.float64)
-        return counts, np.where(np.isnan(given), 0.5 if self.mean is None else self.mean, given)
-
-
-def _learned(task: _Task, engine: Engine, sums: Any, *, shown: int) -> _Task:
-    """Return the task with what its estimator learns from a sample of the pairs that were shown."""
-    given = "imputation" in sums.columns
-    sample = sums.filter(sums.below.notnull()) if given else sums
-    if shown > LEARN:
-        letters = (sample.query_id + "\x1f" + sample.document_id).hexdigest("sha256").substr(0, 6)
-        sample = sample.filter(letters < f"{int(LEARN / shown * 16**6):06x}")
-    table = engine.collect(sample).sort_by(BY_PAIR)
-    if not given and not table.num_rows:
+    if min_users is None and not sums.users.any():
+        store.note("This log has no user ids, so no pair is excluded because few users saw it (--min-users).")
+        min_users = 0
+    least = store.settings.windows.k if min_users is None else min_users
+    enough: Bool = sums.users >= least
+    if needed and not enough.any():
         raise UnsupportedError(
-            "the log has no pair to estimate", remedy="Ingest events first, use other days, or lower --min-users"
+            f"fewer than {least} users saw each of the {len(enough):,} pairs, so they are excluded (privacy)",
+            file=store.folder,
+            remedy="If this log does not need the threshold, use --min-users 0; otherwise use more days",
         )
-    task = replace(task, mean=pc.mean(table["imputation"]).as_py() if given else None)
-    return replace(task, estimator=task.estimator.learn(task.inputs(table)[0]))
+    return enough
 
 
-def with_imputation(sums: Any, imputed: Any) -> Any:
-    """Return every pair of the log and of the imputation, with the columns of both."""
-    other = imputed.rename({f"{name}_imputed": name for name in PAIR})
-    both = sums.outer_join(other, [sums[name] == other[f"{name}_imputed"] for name in PAIR])
-    pair = {name: ibis.coalesce(both[name], both[f"{name}_imputed"]) for name in PAIR}
-    return both.select(
-        **pair, **{name: both[name] for name in sums.columns if name not in PAIR}, imputation=both.imputation
-    )
+def query_texts(store: LogStore, engine: Engine, days: Sequence[date] | None) -> pa.Table:
+    """Return the columns query_id and query, the text of each query; null if it is not known."""
+    events = engine.read(store.table("events").files(days), EVENTS)
+    return engine.collect(events.group_by("query_id").aggregate(query=events.query.max()))
 
 
-def _numbers(column: Any) -> Float64:
-    """Return the sums of a column; 0 for pairs that were never shown."""
-    values: Float64 = column.to_numpy(zero_copy_only=False)
-    return np.nan_to_num(values) if column.null_count else values
-
-
-def _one(engine: Engine, value: Any) -> Any:
-    return engine.collect(value.name("value").as_table())["value"][0].as_py()
+def _write(rows: pa.Table, texts: pa.Table, out: Path, *, suppressed: int) -> None:
+    """Write estimates with the texts of their queries."""
+    rows = rows.drop_columns("query").join(texts, "query_id", join_type="left outer").select(ESTIMATES.names)
+    write_estimates(rows, out, suppressed=suppressed)
 
 
 def refuse_options(source: str, given: Mapping[str, object]) -> None:
@@ -544,24 +496,25 @@ def fit_log(
     sums = read_sums(store, engine, days=days, depth=settings.depth, users=counted, ids=folder is not None)
     imputed, unshown, prior = None, None, None
     if imputation is not None:
-        imputed, unshown = _matched(sums.pairs, pq.read_table(check_imputation(imputation), columns=IMPUTATION.names))
+        imputed, unshown = _matched(sums.pairs, _read_imputation(imputation))
         if np.isfinite(imputed).sum() >= FEW:
             prior = np.where(np.isnan(imputed), np.nanmean(imputed), imputed)
     model = LogModel.fit(sums.logged, settings=_model_settings(settings), imputation=prior, propensities=propensities)
     if folder is not None:
         rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))
-        number = _one(engine, rows.select("day", "search_id", "query_id").distinct().count())
-        model = replace(model, size=replace(model.size, sessions=int(number)))
+        searches = engine.collect(rows.select("day", "search_id", "query_id").distinct().aggregate(number=_.count()))
+        model = replace(model, size=replace(model.size, sessions=searches["number"][0].as_py()))
         model.save(folder)
-    events = engine.read(store.table("events").files(days), EVENTS)
-    texts = engine.collect(events.group_by("query_id").aggregate(query=events.query.max()))
-    return FittedLog(model, sums, texts, imputed, unshown)
+    return FittedLog(model, sums, query_texts(store, engine, days), imputed, unshown)
+
+
+def _read_imputation(path: Path) -> pa.Table:
+    return pq.read_table(check_imputation(path), columns=IMPUTATION.names).cast(IMPUTATION)
 
 
 def _matched(pairs: pa.Table, given: pa.Table) -> tuple[Float64, pa.Table]:
     """Return the imputation of each of the pairs, nan if it has none, and the imputations of other pairs."""
     names = list(PAIR)
-    given = given.cast(IMPUTATION)
     numbered = pairs.select(names).append_column("row", pa.array(np.arange(pairs.num_rows)))
     found = given.join(numbered, names, join_type="left outer")
     other = pc.is_null(found["row"])
@@ -620,13 +573,7 @@ def write_posterior(fitted: FittedLog, out: Path, *, min_users: int | None, stor
         The number of pairs that too few users saw.
     """
     sums, relevance, imputed = fitted.sums, fitted.model.relevance, fitted.imputed
-    if min_users is None and not sums.users.any():
-        store.note("This log has no user ids, so no pair is excluded because few users saw it (--min-users).")
-        min_users = 0
-    least = store.settings.windows.k if min_users is None else min_users
-    enough = np.asarray(sums.users >= least)
-    if not enough.any() and imputed is None:
-        raise _too_few_users(store, least, len(enough))
+    enough = _seen_by_enough(sums, min_users, store=store, needed=imputed is None)
     kept, pairs, known = np.flatnonzero(enough), sums.pairs, posterior_estimates(fitted.model)
     if imputed is not None:
         pairs = pairs.append_column("imputation", pa.array(imputed, from_pandas=True))
@@ -639,6 +586,5 @@ def write_posterior(fitted: FittedLog, out: Path, *, min_users: int | None, stor
         found = prior.estimates(rest["imputation"].to_numpy(), fitted.model.settings.confidence)
         none = np.zeros(rest.num_rows)
         table = pa.concat_tables([table, pa.table(estimate_rows(rest, found, none, none), schema=ESTIMATES)])
-    table = table.drop_columns("query").join(fitted.texts, "query_id", join_type="left outer").select(ESTIMATES.names)
-    write_estimates(table, out, suppressed=len(enough) - len(kept))
+    _write(table, fitted.texts, out, suppressed=len(enough) - len(kept))
     return len(enough) - len(kept)

@@ -39,8 +39,8 @@ ESTIMATES: Final = pa.schema(
         pa.field("query", pa.string()),
     ]
 )
-"""`estimate` is null if nothing is known. `Estimates` describes the columns `lower` to `imputed_only` and `source`.
-`query` is the text of the query, null if it is not known."""
+"""`estimate` and `source` are null if nothing is known; `query` is the text of the query, null if it is not known.
+`Estimates` describes the columns `lower` to `imputed_only` and `source`."""
 SUPPRESSED: Final = b"clickprism.suppressed"  # key of the number of pairs that too few users saw, in the metadata
 BY_PAIR: Final = [(name, "ascending") for name in PAIR]
 _BATCH: Final = 65_536
@@ -102,7 +102,8 @@ def estimate_rows(
     numbers |= {"clicked": clicked.astype(np.int64)}
     columns = {each.name: pa.nulls(len(estimates), each.type) for each in ESTIMATES} | given
     columns |= {name: pa.array(values, from_pandas=True) for name, values in numbers.items()}
-    columns["source"] = pa.DictionaryArray.from_arrays(estimates.source, list(SOURCES)).cast(pa.string())
+    known = pa.array(estimates.source, mask=np.isnan(estimates.values))
+    columns["source"] = pa.DictionaryArray.from_arrays(known, list(SOURCES)).cast(pa.string())
     return [columns[name] for name in ESTIMATES.names]
 
 
@@ -138,18 +139,21 @@ def count_suppressed(path: Path) -> int:
     return int((pq.read_schema(path).metadata or {}).get(SUPPRESSED, b"0"))
 
 
-def count_written(out: Path) -> tuple[int, int, dict[str, int]]:
-    """Return how many rows of a file of estimates use no clicks, how many have no imputation, and rows by source."""
-    table = pq.read_table(out, columns=["imputed_only", "imputation", "source"])
-    found = {each["values"]: each["counts"] for each in table["source"].value_counts().to_pylist()}
-    sources = {name: found[name] for name in SOURCES if name in found}
-    return pc.sum(table["imputed_only"]).as_py() or 0, table["imputation"].null_count, sources
+def count_sources(out: Path) -> dict[str, int]:
+    """Return the number of rows of a file of estimates by source; rows without an estimate have none."""
+    found = pq.read_table(out, columns=["source"])["source"].value_counts().to_pylist()
+    counts = {each["values"]: each["counts"] for each in found}
+    return {name: counts[name] for name in SOURCES if name in counts}
+
+
+def count_imputed(out: Path) -> tuple[int, int]:
+    """Return how many rows of a file of estimates use no clicks, and how many have no imputation."""
+    table = pq.read_table(out, columns=["imputed_only", "imputation"])
+    return pc.sum(table["imputed_only"]).as_py() or 0, table["imputation"].null_count
 
 
 def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
     """Read a file of estimates, sorted by query and document.
-
-    Files of earlier versions have no columns `source` and `query`; the source is then derived from the weight.
 
     Returns:
         The columns query_id, document_id, impressions, query; the query of each pair as a number from 0, [pairs]; the
@@ -158,10 +162,7 @@ def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
     if not path.is_file():
         raise DataError("is a folder" if path.is_dir() else "does not exist", file=path, remedy=_REMEDY)
     try:
-        table = pq.read_table(path)
-        for name in {"source", "query"} - set(table.column_names):
-            table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
-        table = conform(table, ESTIMATES, what="estimates").sort_by(BY_PAIR)
+        table = conform(pq.read_table(path), ESTIMATES, what="estimates").sort_by(BY_PAIR)
     except (OSError, pa.ArrowInvalid, DataError) as error:
         raise DataError(f"does not hold estimates: {error}", file=path, remedy=_REMEDY) from None
     numbers = [table[name].to_numpy().astype(np.float64) for name in ESTIMATES.names[2:7]]

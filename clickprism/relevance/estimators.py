@@ -90,16 +90,12 @@ class LogModelEstimator:
 
 @runtime_checkable
 class Estimator(Protocol):
-    """An estimator of relevance, which estimates a batch of pairs at a time."""
+    """An estimator of relevance."""
 
     name: ClassVar[str]
 
-    def learn(self, counts: PairCounts) -> Estimator:
-        """Return the estimator with what it has to learn from the whole log, or from a sample of it; here nothing."""
-        return self
-
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
-        """Return the estimates of these pairs; an estimator that has not learned learns from these pairs first."""
+        """Return the estimates of all pairs of a log, [pairs]."""
         ...
 
 
@@ -180,32 +176,18 @@ def click_score(counts: PairCounts, parameters: ClickParameters) -> Score:
     squared = alpha**-2.0
     columns = [squared * beta * (1 - beta), (1 - 2 * beta) / alpha, -np.ones(deep)]
     shown = counts.impressions.astype(np.float64)
-    sums = over_positions(shown, np.stack([beta / alpha, np.ones(deep), *columns], axis=1))
-    clicks = over_positions(counts.clicked, (1 / alpha)[:, None])[:, 0]
-    score = Score(clicks - sums[:, 0], sums[:, 1], sums[:, 2:])
+    sums = shown @ np.stack([beta / alpha, np.ones(deep), *columns], axis=1)
+    score = Score(counts.clicked @ (1 / alpha) - sums[:, 0], sums[:, 1], sums[:, 2:])
     if np.isnan(parameters.alpha_upper).all():
         return score
     wide = 2 * normal_quantile(parameters.confidence)
     slope = np.nan_to_num((parameters.alpha_upper - parameters.alpha_lower)[:deep] / wide)
     start = np.nan_to_num((parameters.beta_upper - parameters.beta_lower)[:deep] / wide)
     near = np.clip(score.total / np.where(score.scale > 0, score.scale, 1), 0.0, 1.0)
-    errors = over_positions(shown**2, np.stack([squared * slope**2, squared * start**2], axis=1))
+    errors = shown**2 @ np.stack([squared * slope**2, squared * start**2], axis=1)
     spread = score.spread.copy()
     spread[:, 0] += near**2 * errors[:, 0] + errors[:, 1]
     return replace(score, spread=spread)
-
-
-def over_positions(values: Float64 | Int64, columns: Float64) -> Float64:
-    """Return [pairs, positions] times [positions, columns], added up position by position.
-
-    A matrix product may round the same row differently in another batch, and estimates must be equal on every engine.
-    """
-    product = np.zeros((columns.shape[1], len(values)))
-    for position, row in enumerate(columns):
-        here = np.asarray(values[:, position], np.float64)
-        for column, factor in enumerate(row):
-            product[column] += here * factor
-    return product.T
 
 
 def _imputations(counts: PairCounts, imputed: Float64 | None) -> Float64:
@@ -288,73 +270,70 @@ class DoublyRobust(Estimator):
 
     confidence: float = 0.95  # Confidence level of the intervals
     beta_1: float = 0.0  # Assumed click probability, at position 1, of a document that is not relevant at all
-    # Mean of e at each position; None learns it, and the following two, from the log
-    theta: tuple[float, ...] | None = None
-    theta_clicked: tuple[float, ...] | None = None  # Mean of e of clicked impressions
-    theta_squared: tuple[float, ...] | None = None  # Mean of e^2
+    theta: tuple[float, ...] | None = None  # Mean of e at each position; None takes it from the log
 
     def __post_init__(self) -> None:
         if not 0 <= self.beta_1 < 1:
             raise SettingError("beta_1", self.beta_1, "be 0 or more and below 1")
         if self.theta is not None and not all(0 < mean <= 1 for mean in self.theta):
             raise SettingError("theta", self.theta, "be above 0 and at most 1")
-        for name in ("theta_clicked", "theta_squared"):
-            means = getattr(self, name)
-            if means is not None and (self.theta is None or len(means) != len(self.theta)):
-                raise SettingError(name, means, "have as many positions as theta")
-
-    def learn(self, counts: PairCounts) -> DoublyRobust:
-        """Return the same with the mean examination of the log."""
-        if self.theta is not None:
-            return self
-        if counts.examination is None:
-            raise DataError(
-                "the doubly robust estimator needs the examination of each impression, which these counts do not have",
-                remedy="Train a model with clickprism bias examination, or use the estimator log_model or affine",
-            )
-        total = counts.total()
-        shown, clicked = total.impressions[0], total.clicked[0]
-        theta = np.clip(_mean(total.examination, shown, np.ones(len(shown))), 1e-6, 1.0)
-        learned = replace(self, theta=tuple(theta.tolist()))
-        if total.examination_clicked is None or total.examination_squared is None:
-            return learned
-        with_click = _mean(total.examination_clicked, clicked, theta)
-        squared = _mean(total.examination_squared, shown, theta**2)
-        return replace(learned, theta_clicked=tuple(with_click.tolist()), theta_squared=tuple(squared.tolist()))
 
     def estimate(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64 | None = None) -> Estimates:
-        """Return the estimates of these pairs, [pairs]."""
-        known, learned = _imputations(counts, imputed), self.learn(counts)
-        score = learned.score(counts, parameters, known)
+        """Return the estimates of these pairs, [pairs]; that of a pair without impressions is the imputation."""
+        known = _imputations(counts, imputed)
+        score = self.score(counts, parameters, known)
         found, alone = score.estimates(self.confidence), score.scale <= 0
         return replace(found, values=np.where(alone, known, found.values), imputed_only=alone)
 
-    def taken(self, parameters: ClickParameters, imputed: Float64, positions: int) -> tuple[Float64, Float64]:
+    def means(self, counts: PairCounts) -> tuple[Float64, Float64, Float64]:
+        """Return the mean of e at each position, that of clicked impressions, and the mean of e^2, [positions] each.
+
+        With a given `theta`, or without the sums for the last two, those are upper bounds.
+        """
+        examined = _examination(counts).sum(axis=0)
+        if self.theta is not None:
+            if len(self.theta) < counts.positions:
+                raise SettingError("theta", self.theta, f"have a value for each of the {counts.positions} positions")
+            given = np.array(self.theta)[: counts.positions]
+            return given, given, given
+        total = counts.total()
+        shown, clicked = total.impressions[0], total.clicked[0]
+        theta = np.clip(_mean(examined, shown, np.ones(len(shown))), 1e-6, 1.0)
+        if total.examination_clicked is None or total.examination_squared is None:
+            return theta, theta, theta
+        with_click = _mean(total.examination_clicked[0], clicked, theta)
+        return theta, with_click, _mean(total.examination_squared[0], shown, theta**2)
+
+    def subtracted(self, parameters: ClickParameters, imputed: Float64, theta: Float64) -> tuple[Float64, Float64]:
         """Return what Eq. 4 subtracts from a click per unit of e, and regardless of e; both [pairs, positions]."""
-        alpha, beta = parameters.alpha[:positions], parameters.beta[:positions]
-        theta = np.ones(positions) if self.theta is None else np.array(self.theta)[:positions]
+        alpha, beta = parameters.alpha[: len(theta)], parameters.beta[: len(theta)]
         return (imputed[:, None] - self.beta_1) * alpha / theta, np.tile(beta + alpha * self.beta_1, (len(imputed), 1))
 
     def score(self, counts: PairCounts, parameters: ClickParameters, imputed: Float64) -> Score:
-        """Return T(y) of the estimate, once it has learned; V includes the covariance of e with clicks."""
-        deep = counts.positions
-        if counts.examination is None or self.theta is None or len(self.theta) < deep:
-            raise DataError(f"the doubly robust estimator needs examination at all {deep} positions")
+        """Return T(y) of the estimate; V includes the covariance of e with clicks."""
+        theta, clicked, squared = self.means(counts)
         clicks = click_score(counts, parameters)
-        alpha, beta, theta = parameters.alpha[:deep], parameters.beta[:deep], np.array(self.theta)[:deep]
-        squared = theta if self.theta_squared is None else np.array(self.theta_squared)[:deep]
-        clicked = theta if self.theta_clicked is None else np.array(self.theta_clicked)[:deep]
-        per_e, always = self.taken(parameters, imputed, deep)
+        alpha, beta = parameters.alpha[: len(theta)], parameters.beta[: len(theta)]
+        per_e, always = self.subtracted(parameters, imputed, theta)
         per_e /= alpha
-        regardless = over_positions(counts.impressions * (always - beta), (1 / alpha)[:, None])[:, 0]
-        subtracted = (counts.examination * per_e).sum(axis=1) + regardless
-        along = over_positions(2 * counts.impressions * per_e * (clicked - theta) / alpha, np.stack([beta, alpha], 1))
-        spread = over_positions(counts.impressions * per_e**2, (squared - theta**2)[:, None])
-        added = np.concatenate([spread, np.zeros_like(spread)], axis=1) - along
+        regardless = (counts.impressions * (always - beta)) @ (1 / alpha)
+        subtracted = (_examination(counts) * per_e).sum(axis=1) + regardless
+        along = (2 * counts.impressions * per_e * (clicked - theta) / alpha) @ np.stack([beta, alpha], axis=1)
+        spread = (counts.impressions * per_e**2) @ (squared - theta**2)
+        added = np.stack([spread, np.zeros(len(counts))], axis=1) - along
         return replace(clicks, total=clicks.total + imputed * clicks.scale - subtracted, added=added)
 
 
-def _mean(sums: Float64 | None, number: Int64, otherwise: Float64) -> Float64:
-    """Return the means of one row of sums, and `otherwise` where nothing was added up."""
-    total = 0.0 if sums is None else sums[0]
-    return np.where(number > 0, total / np.maximum(number, 1), otherwise)
+def _examination(counts: PairCounts) -> Float64:
+    """Return the sums of examination; raise `DataError` if the counts have none."""
+    if counts.examination is None:
+        raise DataError(
+            "the doubly robust estimator needs the examination of each impression, which these counts do not have",
+            remedy="Train a model with clickprism bias examination, or use the estimator log_model or affine",
+        )
+    return counts.examination
+
+
+def _mean(sums: Float64, number: Int64, otherwise: Float64) -> Float64:
+    """Return the mean at each position, and `otherwise` where nothing was added up."""
+    return np.where(number > 0, sums / np.maximum(number, 1), otherwise)

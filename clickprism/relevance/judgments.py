@@ -161,7 +161,8 @@ def judge_file(
     """Grade every pair of a file of estimates, and write the judgment list.
 
     A table has the columns query_id, document_id, query (text, if known), grade, estimate, lower, upper, source,
-    impressions, uncertain. The other formats have the query (its id if the text is not known), document and grade.
+    impressions, uncertain. The other formats have the text of the query (its id if it is not known), document and
+    grade; queries of the same text are one.
 
     Args:
         estimates: Parquet file that `clickprism relevance estimate` has written.
@@ -190,9 +191,9 @@ def judge_file(
         last = {"impressions": impressions[order], "uncertain": uncertain}
         write_rows(out, {**columns, "grade": grades, **values, **last})
     else:
-        shown = _distinct_texts(query_ids.to_pylist(), texts, queries or estimates)
+        shown = [query if text is None else text for text, query in zip(texts, query_ids.to_pylist(), strict=True)]
         rows = zip(shown, document_ids.to_pylist(), grades.tolist(), strict=True)
-        write_judgments(out, rows, kind=kind, name=out.stem)
+        write_judgments(out, _by_text(rows, impressions[order]), kind=kind, name=out.stem)
     levels = range(len(judgments.cuts) + 1)
     return JudgmentSummary(
         judged=len(order),
@@ -207,15 +208,20 @@ def judge_file(
     )
 
 
-def _distinct_texts(query_ids: list[str], texts: list[str | None], file: Path) -> list[str]:
-    """Return the text of each query, or its id; raise `DataError` if two queries have the same text."""
-    first: dict[str, str] = {}
-    shown = [query if text is None else text for text, query in zip(texts, query_ids, strict=True)]
-    for text, query in zip(shown, query_ids, strict=True):
-        if first.setdefault(text, query) != query:
-            problem = f"gives the queries {first[text]!r} and {query!r} the same text {text!r}"
-            raise DataError(problem, file=file, remedy="Merge these queries in the log, or change one of the texts")
-    return shown
+def _by_text(rows: Iterable[Row], impressions: Int64) -> list[Row]:
+    """Return the rows query by query, where queries of the same text are one.
+
+    If a document has several grades for a text, the one with the most impressions is kept.
+
+    >>> _by_text([("jeans", "a", 2), ("shirt", "b", 1), ("jeans", "a", 3)], np.array([5, 1, 9]))
+    [('jeans', 'a', 3), ('shirt', 'b', 1)]
+    """
+    graded: dict[str, dict[str, tuple[int, int]]] = {}
+    for (text, document, grade), shown in zip(rows, impressions.tolist(), strict=True):
+        grades = graded.setdefault(text, {})
+        if document not in grades or shown > grades[document][0]:
+            grades[document] = shown, grade
+    return [(text, document, grade) for text, grades in graded.items() for document, (_, grade) in grades.items()]
 
 
 def write_judgments(out: Path, rows: Iterable[Row], *, kind: str, name: str = "clickprism") -> None:

@@ -113,6 +113,12 @@ class PairCounts:
         selected: list[Any] = [None if sums is None else sums[pairs] for sums in self.sums]
         return PairCounts(*selected)
 
+    def with_unshown(self, pairs: int) -> PairCounts:
+        """Return the counts with further pairs that were never shown."""
+        more = ((0, pairs), (0, 0))
+        padded: list[Any] = [None if sums is None else np.pad(sums, more) for sums in self.sums]
+        return PairCounts(*padded)
+
     def total(self) -> PairCounts:
         """Return the sums over all pairs, as the counts of one pair, [1, positions]."""
         totals: list[Any] = [None if sums is None else sums.sum(axis=0, keepdims=True) for sums in self.sums]

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from clickprism.log.engines.base import connect
-from clickprism.relevance.approximation import descend, split, torch_for
+from clickprism.relevance.approximation import descend, split
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import VectorScale
 from clickprism.relevance.estimators import Affine, DoublyRobust, InversePropensity
+from clickprism.training.network import torch_set_for
 from clickprism.types import Float32, Float64
 from reproduce.adr.encoders import METHODS, Encoded, Loss, fit_encoder, lower_layers, training_data
 from reproduce.adr.pipeline import Counts, Pipeline
@@ -122,7 +123,7 @@ def _mixture(
     given = [torch.from_numpy(each[rows]).float() for each in (clicked, shown)]
     known = inputs[0][torch.from_numpy(rows)]
     parts = split(world.pairs[0][rows], settings.fit.held_out, seed=seed)
-    with torch_for(settings.fit, seed=seed):
+    with torch_set_for(seed, settings.fit.threads):
         network = settings.network(known.shape[1])
 
         def entropy(chosen: torch.Tensor) -> torch.Tensor:

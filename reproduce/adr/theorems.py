@@ -78,12 +78,12 @@ def doubly_robust_bias(
         true: parameters that the clicks follow.
         relevance: true y of each pair, [pairs].
         imputed: imputation of each pair, [pairs].
-        estimator: with its theta learned or given.
+        estimator: the estimator.
         seen: mean of e at each position, E[e], [positions].
     """
     deep = counts.positions
     weights = 1 / used.alpha[:deep]
-    each, always = estimator.taken(used, imputed, deep)
+    each, always = estimator.subtracted(used, imputed, estimator.means(counts)[0])
     left = relevance[:, None] * true.alpha[:deep] + true.beta[:deep] - always - seen[:deep] * each
     return imputed - relevance + ((counts.impressions * left) @ weights) / _scale(counts, used, weights)
 
@@ -101,7 +101,7 @@ def doubly_robust_variance(
         used: parameters that the estimator used.
         values: estimates, [pairs].
         imputed: imputation of each pair, [pairs].
-        estimator: with its theta learned or given.
+        estimator: the estimator.
     """
     check(counts.examination is not None, "the variance of the doubly robust estimate needs examination estimates")
     deep, shown = counts.positions, counts.impressions
@@ -111,7 +111,7 @@ def doubly_robust_variance(
     )
     squared = e if counts.examination_squared is None else counts.examination_squared
     weights = 1 / used.alpha[:deep]
-    each, always = estimator.taken(used, imputed, deep)
+    each, always = estimator.subtracted(used, imputed, estimator.means(counts)[0])
     rest = always + (values - imputed)[:, None] * used.alpha[:deep]  # a term's distance is c - each e - rest
     squares = (
         counts.clicked * (1 - 2 * rest) + each**2 * squared + shown * rest**2 - 2 * each * clicked + 2 * each * rest * e

@@ -13,9 +13,9 @@ from clickprism.click_models.dbn import BayesianUser
 from clickprism.click_models.pbm import PositionUser
 from clickprism.click_models.popularity import PopularityUser
 from clickprism.click_models.ubm import BrowsingUser
-from clickprism.click_models.users import Response, Shown, adapted, check_probability, session_log_likelihood
+from clickprism.click_models.users import Response, Shown, adapted, check_probability
 from clickprism.errors import SettingError
-from clickprism.types import Bool, Float64, Int64, JudgedLists
+from clickprism.types import Float64, Int64, JudgedLists
 
 Base: TypeAlias = PositionUser | BrowsingUser | ClickChainUser | BayesianUser
 
@@ -63,13 +63,6 @@ class ComposedUser:
         if isinstance(self.base, PositionUser):
             return see(by_entry, believed, seed, self._observation(shown).astype(np.float32))
         return self.base.click(believed, seed=seed)
-
-    def log_likelihood(self, shown: Shown, clicks: Bool) -> Float64:
-        """Return log P(clicks) of each session, [sessions]."""
-        believed = self._believed(shown)
-        if isinstance(self.base, PositionUser):
-            return session_log_likelihood(shown, clicks, self._observation(shown) * believed.attraction)
-        return self.base.log_likelihood(believed, clicks)
 
     def _believed(self, shown: Shown) -> Shown:
         minus = (self.trust / shown.positions).astype(np.float32)

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.measures import check_scores, expected_worth, tie_keys
+from clickprism.evaluation.measures import check_scores, expected_value, tie_keys
 from clickprism.types import Clicks, Float32, Float64, Int32, Int64, Lists
 
 Axis: TypeAlias = Literal["position", "frequency", "popularity"]
@@ -140,7 +140,7 @@ def exposure_shares(
     values = check_scores(scores, shown.lists.documents)[shown.rows]
     place = np.arange(1, int(np.diff(shown.offsets).max(initial=0)) + 1)
     worth = 1 / np.log2(1 + place) if top is None else (place <= top).astype(np.float64)
-    exposure = expected_worth(shown.offsets, values, worth) * shown.list_impressions
+    exposure = expected_value(shown.offsets, values, worth) * shown.list_impressions
     present = np.unique(items[shown.rows])
     group = np.zeros(len(popularity), dtype=np.int64)
     group[present] = groups_of(popularity[present], groups)
@@ -171,7 +171,7 @@ def _after(shown: Clicks, scores: Float64 | Float32 | Int32) -> Float64:
     """Return the expected place of each entry when its list is re-ranked, from 1, [entries]."""
     values = check_scores(scores, shown.lists.documents)[shown.rows]
     longest = int(np.diff(shown.offsets).max(initial=0))
-    return expected_worth(shown.offsets, values, np.arange(1.0, longest + 1))
+    return expected_value(shown.offsets, values, np.arange(1.0, longest + 1))
 
 
 def _of_documents(shown: Clicks, items: Int64, values: Float64) -> Float64:

@@ -15,7 +15,7 @@ import pytest
 from clickprism._util.tables import to_plain
 from clickprism.auto.run import write_auto_bundle
 from clickprism.diagnosis.diagnose import diagnose
-from clickprism.experiments.compare import open_log
+from clickprism.experiments.scorable_log import open_log
 from clickprism.log.ingest import ingest
 from clickprism.log_model.results import ClickParameters
 from clickprism.model import Model

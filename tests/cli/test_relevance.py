@@ -88,6 +88,8 @@ def test_draws_and_ties_do_not_depend_on_the_order_of_the_file(tmp_path: Path, c
             "impressions": [30] * 5,
             "clicked": [15] * 5,
             "imputation": pa.nulls(5, pa.float64()),
+            "source": pa.nulls(5, pa.string()),
+            "query": pa.nulls(5, pa.string()),
         }
     )
     file, written = tmp_path / "e.parquet", set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from clickprism.click_models import CLICK_MODELS, click_model
 from clickprism.click_models.ccm import ClickChainModel
 from clickprism.click_models.dbn import BayesianModel
 from clickprism.click_models.factors import Groups, fit_factors
-from clickprism.click_models.fitted import ClickModel, FittedModel, Prior
-from clickprism.click_models.pbm import Counts, PositionModel, fit_position
+from clickprism.click_models.fitted import FittedModel, Prior
+from clickprism.click_models.pbm import PositionModel
 from clickprism.click_models.tails import climb, count_tails, expect
 from clickprism.click_models.ubm import BrowsingModel, count_browsing
 from clickprism.data.logged import Logged
@@ -138,7 +139,7 @@ def em_step(groups: Groups, a: Float64, t: Float64, prior: tuple[float, float]) 
 @pytest.mark.parametrize("prior", [(0.0, 0.0), (1.0, 2.0)])
 def test_factors_are_where_em_stands_still_and_no_em_does_better(prior: tuple[float, float]) -> None:
     log = random_log(seed=2, sessions=400)
-    groups = count_browsing(log).groups
+    groups = count_browsing(log)
     used, cells = np.unique(groups.cells, return_inverse=True)
     groups = replace(groups, cells=cells.astype(np.int64), size=len(used))
     found = fit_factors(groups, tolerance=1e-8, max_iterations=100, prior=prior)
@@ -164,28 +165,32 @@ def test_factors_are_where_em_stands_still_and_no_em_does_better(prior: tuple[fl
     assert t / t.max() == pytest.approx(found.observation / found.observation.max(), rel=2e-2)
 
 
+def counted(rows: list[int], positions: list[int], clicks: Any, impressions: Any) -> Groups:
+    """Return the counts of (row, position) pairs, sorted by row."""
+    documents, sizes = np.unique(rows, return_counts=True)
+    cells = np.array(positions) - 1
+    clicked, shown = (np.asarray(each, np.float64) for each in (clicks, impressions))
+    return Groups(documents, np.append(0, np.cumsum(sizes)), cells, clicked, shown, int(cells.max()) + 1)
+
+
 def test_curve_by_hand_with_bounds_and_gaps() -> None:
     # products of (.9, .6, .3) and (1, .5): exact rates give them back; position 3 was never shown, 4 never clicked
     rates = np.outer([0.9, 0.6, 0.3], [1.0, 0.5])
-    counts = Counts(
-        np.array([5, 5, 5, 7, 7, 9, 9]),
-        np.array([1, 2, 4, 1, 2, 1, 2]),
-        np.insert(rates.ravel() * 200, 2, 0.0),
-        np.full(7, 200.0),
-    )
-    found = fit_position(counts, tolerance=1e-8)
+    clicks = np.insert(rates.ravel() * 200, 2, 0.0)
+    groups = counted([5, 5, 5, 7, 7, 9, 9], [1, 2, 4, 1, 2, 1, 2], clicks, np.full(7, 200.0))
+    found = fit_factors(groups, tolerance=1e-8)
     assert found.observation == pytest.approx([1.0, 0.5, np.nan, 0.0], nan_ok=True)
     assert found.attraction == pytest.approx([0.9, 0.6, 0.3])
 
 
 def test_counts_that_say_little() -> None:
-    nothing = fit_position(Counts(np.array([0]), np.array([1]), np.array([0.0]), np.array([3.0])))
+    nothing = fit_factors(counted([0], [1], [0], [3]))
     assert (nothing.observation.tolist(), nothing.attraction.tolist(), nothing.converged) == ([0.0], [0.0], True)
-    always = fit_position(Counts(np.array([0, 0]), np.array([1, 2]), np.array([3.0, 2.0]), np.array([3.0, 2.0])))
+    always = fit_factors(counted([0, 0], [1, 2], [3, 2], [3, 2]))
     assert always.observation == pytest.approx([1, 1])
     assert always.attraction == pytest.approx([1])
     # no document in both positions: each is right by itself, and the fit still ends
-    apart = fit_position(Counts(np.array([0, 1]), np.array([1, 2]), np.array([5.0, 1.0]), np.array([10.0, 10.0])))
+    apart = fit_factors(counted([0, 1], [1, 2], [5, 1], [10, 10]))
     assert apart.converged
     assert apart.attraction * apart.observation == pytest.approx([0.5, 0.1])
 
@@ -201,7 +206,9 @@ def test_sparse_counts_of_all_shapes_end_where_em_stands_still(prior: tuple[floa
         clicked = rng.binomial(shown, np.outer(rng.random(documents) ** 0.3, rng.random(cells) ** rng.integers(0, 2)))
         offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int64)
         clicks, impressions = (x[there].astype(np.float64) for x in (clicked, shown))
-        groups = Groups(offsets, np.nonzero(there)[1].astype(np.int64), clicks, impressions, cells)
+        groups = Groups(
+            np.arange(documents), offsets, np.nonzero(there)[1].astype(np.int64), clicks, impressions, cells
+        )
         found = fit_factors(groups, tolerance=1e-7, max_iterations=100, prior=prior)
         assert found.converged, seed
         a, t = found.attraction, np.nan_to_num(found.observation, nan=0.5)
@@ -347,7 +354,7 @@ def test_settings_and_logs_that_cannot_work() -> None:
     for model in MODELS:
         with pytest.raises(DataError, match="no sessions to fit"):
             model().fit(empty)
-    known: ClickModel = PositionModel()
+    known = PositionModel()
     with pytest.raises(DataError, match="the model knows 5 documents, the log has 6"):
         known.fit(random_log(seed=0, sessions=9)).click_probability(random_log(seed=0, sessions=9, documents=6))
 

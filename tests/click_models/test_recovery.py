@@ -12,8 +12,9 @@ from clickprism.click_models.cascade import CascadeModel, CascadeUser
 from clickprism.click_models.ccm import ClickChainModel, ClickChainUser
 from clickprism.click_models.dbn import BayesianModel, BayesianUser, SimplifiedUser
 from clickprism.click_models.dcm import DependentUser
+from clickprism.click_models.factors import fit_factors
 from clickprism.click_models.fitted import Browsing, FittedModel, Prior, Reading
-from clickprism.click_models.pbm import EYE_TRACKING, PositionUser, count, fit_position
+from clickprism.click_models.pbm import EYE_TRACKING, PositionUser, count_positions
 from clickprism.click_models.ubm import PUBLISHED, BrowsingModel, BrowsingUser
 from clickprism.click_models.users import Shown, User, attraction
 from clickprism.data.sessions import read_sessions
@@ -23,6 +24,7 @@ from clickprism.settings import resolve
 from clickprism.simulation.clicks import SimulationSettings, simulate
 from clickprism.simulation.rankings import Intervention
 from clickprism.types import Clicks, Simulation
+from tests.click_models.likelihood import log_likelihood_of
 
 NONE = Prior(0.0, 0.0)
 JUDGED = synthetic(SyntheticSettings(train_queries=20, validation_queries=1, test_queries=1)).train
@@ -39,7 +41,7 @@ def as_shown(clicks: Clicks, values: np.ndarray) -> Shown:
 
 
 def test_the_position_curve_is_recovered() -> None:
-    found = fit_position(count(log_by(PositionUser()).clicks))
+    found = fit_factors(count_positions(log_by(PositionUser()).clicks))
     true = PositionUser().observation(np.arange(1, 11))
     assert np.abs(found.observation / (true / true[0]) - 1).mean() < 0.03
     assert found.converged
@@ -100,7 +102,7 @@ def test_users_and_models_with_the_same_parameters_have_the_same_likelihood(name
     user, behaviour = SAME[name]
     log = log_by(user, sessions=500).clicks
     model = FittedModel(name, {"attraction": A}, A, behaviour)
-    expected = user.log_likelihood(as_shown(log, A), log.clicks > 0) * log.impressions
+    expected = log_likelihood_of(user, as_shown(log, A), log.clicks > 0) * log.impressions
     assert model.log_likelihood(log) == pytest.approx(expected, abs=1e-3)
 
 

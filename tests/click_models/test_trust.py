@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clickprism.click_models.pbm import Counts
+from clickprism.click_models.factors import Groups
 from clickprism.click_models.trust import _iterate, fit_trust
 from clickprism.errors import DataError
 
 ALPHA, BETA = np.array([0.3, 0.4, 0.3, 0.1]), np.array([0.4, 0.15, 0.05, 0.002])
 
 
-def counts_of(relevance: np.ndarray, impressions: float, *, draw: int | None = None) -> Counts:
+def counts_of(relevance: np.ndarray, impressions: float, *, draw: int | None = None) -> Groups:
     """Every document at every position."""
     chance = (relevance[:, None] * ALPHA + BETA).ravel()
     clicks = impressions * chance
     if draw is not None:
         clicks = np.random.default_rng(draw).binomial(int(impressions), chance).astype(np.float64)
-    rows, positions = np.repeat(np.arange(len(relevance)), 4), np.tile(np.arange(1, 5), len(relevance))
-    return Counts(rows, positions, clicks, np.full(len(rows), impressions))
+    rows, cells = np.arange(len(relevance)), np.tile(np.arange(4), len(relevance))
+    return Groups(rows, 4 * np.arange(len(rows) + 1), cells, clicks, np.full(len(cells), impressions), 4)
 
 
 def in_gauge(alpha: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +51,7 @@ def test_the_curves_do_not_depend_on_the_scale_and_zero_of_relevance() -> None:
 
 def test_every_step_climbs_the_likelihood() -> None:
     counts = counts_of(np.random.default_rng(1).uniform(size=30), 50, draw=3)
-    table = (np.arange(0, 121, 4), counts.positions - 1, counts.clicks, counts.impressions - counts.clicks)
+    table = (counts.offsets, counts.cells, counts.clicks, counts.impressions - counts.clicks)
     relevance, plus, minus = np.full(30, 0.3), np.full(4, 0.6), np.full(4, 0.2)
     before = -np.inf
     for _ in range(30):
@@ -63,9 +63,9 @@ def test_every_step_climbs_the_likelihood() -> None:
 
 
 def test_logs_that_cannot_tell_are_refused() -> None:
-    apart = Counts(np.array([0, 0, 1, 1]), np.array([1, 2, 3, 4]), np.ones(4), np.full(4, 9.0))
+    apart = Groups(np.arange(2), np.array([0, 2, 4]), np.arange(4), np.ones(4), np.full(4, 9.0), 4)
     with pytest.raises(DataError, match="no document links position 3 to position 1"):
         fit_trust(apart)
-    once = Counts(np.array([0, 1]), np.array([1, 2]), np.ones(2), np.full(2, 9.0))
+    once = Groups(np.arange(2), np.arange(3), np.arange(2), np.ones(2), np.full(2, 9.0), 2)
     with pytest.raises(DataError, match="no document links position 2 to position 1"):
         fit_trust(once)

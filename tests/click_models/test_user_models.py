@@ -20,6 +20,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.settings import build
 from clickprism.types import Float64, JudgedLists, Lists
 from reproduce.lbd.effect import coupling
+from tests.click_models.likelihood import log_likelihood_of
 
 BROWSING = (  # row = position, column = distance to the last click, the last for no click above
     (1.0,),
@@ -47,7 +48,7 @@ def repeated(attractions: list[float], *, sessions: int = 1, features: list[list
 
 
 def likelihood(user: User, attractions: list[float], clicks: list[int]) -> float:
-    return float(np.exp(user.log_likelihood(repeated(attractions), np.array(clicks, dtype=np.bool_))[0]))
+    return float(np.exp(log_likelihood_of(user, repeated(attractions), np.array(clicks, dtype=np.bool_))[0]))
 
 
 def rates(user: User, attractions: list[float], *, sessions: int = 200_000) -> tuple[Float64, Float64]:
@@ -237,7 +238,7 @@ def test_coupled_observation_by_hand() -> None:
     shown = repeated([1.0, 1.0, 1.0], features=[[0.0, 9.0], [2.0, 9.0], [-4.0, 9.0]])
     user = CoupledUser(columns=(0,), weights=(0.5,))
     assert user.observation(shown.lists, shown.rows, shown.positions).tolist() == pytest.approx([0.68, 0.61**2, 1.0])
-    assert np.exp(user.log_likelihood(shown, np.ones(3, np.bool_))).tolist() == pytest.approx([0.68 * 0.61**2])
+    assert np.exp(log_likelihood_of(user, shown, np.ones(3, np.bool_))).tolist() == pytest.approx([0.68 * 0.61**2])
 
 
 def test_coupled_user_without_coupling_equals_the_position_user() -> None:
@@ -247,7 +248,7 @@ def test_coupled_user_without_coupling_equals_the_position_user() -> None:
     plain = PositionUser(severity=0.5).click(shown, seed=9)
     assert np.array_equal(user.click(shown, seed=9).clicks, plain.clicks)
     assert np.array_equal(
-        user.log_likelihood(shown, plain.clicks), PositionUser(0.5).log_likelihood(shown, plain.clicks)
+        log_likelihood_of(user, shown, plain.clicks), log_likelihood_of(PositionUser(0.5), shown, plain.clicks)
     )
 
 

@@ -33,6 +33,7 @@ from clickprism.errors import DataError, SettingError
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
 from clickprism.types import Clicks, Float64, Lists
+from tests.click_models.likelihood import log_likelihood_of
 
 MODELS = get_args(ModelName)
 ATTRACTION = np.array([0.3, 0.8, 0.2, 0.6, 0.5])
@@ -173,7 +174,7 @@ def test_likelihood_is_that_of_the_simulated_user(case: int) -> None:
     count = len(PATTERNS)
     attraction = ATTRACTION.astype(np.float32)
     shown = Shown(lists, np.arange(count + 1) * 5, np.tile(np.arange(5), count), np.tile(attraction, count))
-    expected = user.log_likelihood(shown, PATTERNS.ravel())
+    expected = log_likelihood_of(user, shown, PATTERNS.ravel())
     page = page_of(attraction.astype(np.float64), 0.7 * attraction.astype(np.float64))
     found = log_likelihood(browsing, page)
     possible = np.isfinite(expected)

@@ -1,4 +1,4 @@
-"""Blocks cover every list once; ties share what their places are worth."""
+"""Blocks cover every list once; ties share the mean value of their positions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def test_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ties_share_their_positions() -> None:
-    worth = ranking.expected_worth(np.array([0, 4]), np.array([1.0, 2.0, 1.0, 1.0]), np.arange(1.0, 5))
-    assert worth.tolist() == [3.0, 1.0, 3.0, 3.0]
-    assert ranking.expected_worth(np.array([0]), np.array([]), np.array([])).tolist() == []
+    value = ranking.expected_value(np.array([0, 4]), np.array([1.0, 2.0, 1.0, 1.0]), np.arange(1.0, 5))
+    assert value.tolist() == [3.0, 1.0, 3.0, 3.0]
+    assert ranking.expected_value(np.array([0]), np.array([]), np.array([])).tolist() == []
 
 
 def test_scores_that_are_no_number_are_refused() -> None:

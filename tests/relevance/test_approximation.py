@@ -18,7 +18,6 @@ from clickprism.relevance.approximation import (
     Approximation,
     Certainty,
     blended_odds,
-    cross_entropy,
     fit_approximation,
     published_blend,
     published_loss,
@@ -27,6 +26,7 @@ from clickprism.relevance.approximation import (
 from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings, Preset
 from clickprism.relevance.click_vectors import VectorScale, most_shown
 from clickprism.relevance.pairs import FirstSlot, PairCounts, find_pairs
+from clickprism.training.text import cross_entropy
 from clickprism.types import Float64
 from tests.relevance.search_world import SearchWorld, WorldSettings, search_world, vectors_of_counts
 

@@ -64,14 +64,14 @@ def test_theorem_1_gives_bias_and_variance_of_the_affine_estimate(used: ClickPar
 @pytest.mark.parametrize("used", [TRUE, WRONG], ids=["true", "wrong"])
 def test_theorem_2_gives_bias_and_variance_of_the_doubly_robust_estimate(used: ClickParameters) -> None:
     counts, imputed = shown(2), np.full(TIMES, 0.5)
-    estimator = DoublyRobust(theta=tuple(USERS.theta)).learn(counts)
+    estimator = DoublyRobust(theta=tuple(USERS.theta))
     made = estimator.estimate(counts, used, imputed)
     bias = doubly_robust_bias(counts, used, TRUE, RELEVANCE, imputed, estimator=estimator, seen=USERS.theta)[0]
     assert abs(bias) < 1e-12 if used is TRUE else abs(bias) > 0.02
     assert within(made.values - RELEVANCE, bias)
     limit, squares = RELEVANCE + bias, (made.values - RELEVANCE - bias) ** 2
     told = doubly_robust_variance(counts, used, limit, imputed, estimator=estimator)
-    each, always = estimator.taken(used, imputed[:1], 4)
+    each, always = estimator.subtracted(used, imputed[:1], USERS.theta)
     taken = USERS.theta * each[0] + always[0] + (limit[0] - imputed[0]) * used.alpha
     left = TRUE.alpha * RELEVANCE[0] + TRUE.beta - taken
     assert within(told - squares, _apart(1 / used.alpha, left, used))
@@ -82,7 +82,7 @@ def test_theorem_2_gives_bias_and_variance_of_the_doubly_robust_estimate(used: C
     bound = PairCounts(counts.impressions, counts.clicked, counts.examination)
     above = doubly_robust_variance(bound, used, made.values, imputed, estimator=estimator) > at_estimate
     assert above.mean() > 0.999 or used is WRONG
-    learned = DoublyRobust().learn(counts).estimate(counts, used, imputed)
+    learned = DoublyRobust().estimate(counts, used, imputed)
     assert used is WRONG or learned.variance.mean() == pytest.approx(squares.mean(), rel=0.07)
 
 

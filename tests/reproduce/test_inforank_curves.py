@@ -9,7 +9,7 @@ import pytest
 
 from clickprism._util.tables import to_plain
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.measures import expected_worth
+from clickprism.evaluation.measures import expected_value
 from clickprism.types import Clicks, Int64, JudgedLists, Lists
 from reproduce.inforank.curves import by_frequency, by_position, exposure_shares, groups_of, initial_order
 
@@ -24,7 +24,7 @@ def log_of(lists: Lists, impressions: Int64) -> Clicks:
     return Clicks(lists, shown.offsets, shown.rows, shown.positions, shown.clicks, impressions)
 
 
-def test_expected_worth_is_the_mean_over_all_orders_of_the_tied() -> None:
+def test_expected_value_is_the_mean_over_all_orders_of_the_tied() -> None:
     grades = np.array([1.0, 0.0, 1.0, 2.0, 0.0, 0.0])
     worth = 1 / np.log2(np.arange(2, 8))
     total, orders = np.zeros(6), 0
@@ -33,7 +33,7 @@ def test_expected_worth_is_the_mean_over_all_orders_of_the_tied() -> None:
             orders += 1
             total[list(order)] += worth
     assert orders == 2 * 6
-    np.testing.assert_allclose(expected_worth(np.array([0, 6]), grades, worth), total / orders)
+    np.testing.assert_allclose(expected_value(np.array([0, 6]), grades, worth), total / orders)
 
 
 def test_by_position_counts_impressions() -> None:

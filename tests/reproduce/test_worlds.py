@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clickprism.click_models.pbm import count
+from clickprism.click_models.pbm import count_positions
 from clickprism.errors import SettingError
 from reproduce.common.worlds import Policy, World, WorldSettings, draw_settings, make_world
 
@@ -13,8 +13,8 @@ def small_world(policy: Policy) -> World:
 
 
 def positions_by_document(world: World) -> list[set[int]]:
-    counts = count(world.logged.clicks)
-    return [set(counts.positions[counts.rows == row].tolist()) for row in np.unique(counts.rows)]
+    groups = count_positions(world.logged.clicks)
+    return [set(cells.tolist()) for cells in np.split(groups.cells + 1, groups.offsets[1:-1])]
 
 
 def test_the_same_settings_give_the_same_world() -> None:

@@ -138,6 +138,7 @@ def position_based(placed: Placed, predictions: Predictions, checks: Checks, *, 
     low, high = _bounds(predictions, predictions.rates)
     left = share * discount * ~shown
     weight = (share * discount * predictions.observation)[shown]
+    effective = float(weight.sum() ** 2 / max((weight**2 / exposure[shown]).sum(), LEAST**2))
     return Parts(
         per_query=(earned * discount).sum(axis=1),
         per_list=np.zeros(len(placed.clicks)),
@@ -149,7 +150,7 @@ def position_based(placed: Placed, predictions: Predictions, checks: Checks, *, 
         modelled=_share(affected, placed.matched("item").shown == 0),
         unlinked=0.0 if predictions.linked else _share(affected, ~predictions.known),
         clipped=0.0,
-        effective=float(weight.sum() ** 2 / max((weight**2 / exposure[shown]).sum(), LEAST**2)),
+        effective=min(effective, float(placed.sessions.sum())),  # a session has several impressions
         misfit=misfit,
     )
 
@@ -180,6 +181,7 @@ def _model_variance(placed: Placed, predictions: Predictions, rates: Float64, le
 
 
 def _misfit(placed: Placed, predictions: Predictions, checks: Checks, discount: Float64) -> tuple[float, float]:
+    """Return `Parts.misfit`."""
     earned = placed.shares[:, None] * discount * predictions.rates
     error = np.maximum(checks.doubt - np.abs(checks.ratio - 1) / 2, 0) / 2
     total = max(float(earned.sum()), LEAST)
