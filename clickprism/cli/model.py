@@ -35,7 +35,7 @@ def bundle(source: Path, /, *, out: Path, settings: Flat[BundleSettings], output
 
     ```bash
     clickprism model bundle runs/dla --out bundle
-    clickprism model bundle runs/dla --naive runs/click --examples 200 --out bundle --replace
+    clickprism model bundle runs/dla --examples 200 --naive runs/click --out bundle --replace
     ```
 
     Args:
@@ -44,7 +44,7 @@ def bundle(source: Path, /, *, out: Path, settings: Flat[BundleSettings], output
     """
     from clickprism.experiments.bundle import bundle_run
 
-    output.result(bundle_run(source, out, settings).facts())
+    output.result(bundle_run(source, out, settings))
     output.next("serve", out)
 
 
@@ -61,9 +61,9 @@ def verify(bundle: Path, /, *, output: Flat[Output]) -> None:
     Args:
         bundle: Folder of the bundle.
     """
-    facts = Bundle.load(bundle).facts()
+    found = Bundle.load(bundle)
     verify_apart(bundle)
-    output.result(facts)
+    output.result(found)
     output.note("The bundle is intact.")
 
 

@@ -24,9 +24,9 @@ class BundleSettings:
 
     Attributes:
         name: Name of the bundle; by default the name of the run.
-        naive: Run or model trained on raw clicks, added to the bundle for comparison.
-        imputation: For an approximation, how to score pairs without clicks: the folder of an imputation model, or
-            `stored` to read imputed values from the online store. By default the mean of the training data.
+        imputed: For an approximation, read the imputed relevance of pairs from the online store (`store publish
+            --imputed`). By default the mean of the training data is imputed.
+        naive: Run or model trained on raw clicks, which the example queries are compared with.
         feature_names: File with the feature names, one per line or as a JSON list. By default the names of the run, or
             feature_1, feature_2, ...
         metrics: Metrics for the model card, such as `--metrics.nDCG@10 0.51`.
@@ -38,8 +38,8 @@ class BundleSettings:
     """
 
     name: str = ""
+    imputed: bool = False
     naive: Path | None = None
-    imputation: str | None = None
     feature_names: Path | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -48,8 +48,9 @@ class BundleSettings:
     replace: bool = False
 
     def __post_init__(self) -> None:
-        if self.examples < 0:
-            raise SettingError("examples", self.examples, "be 0 or more")
+        check_fields(self, examples=(0, None))
+        if self.naive is not None and not self.examples:
+            raise SettingError("naive", str(self.naive), "be given together with --examples")
 
 
 @final

@@ -51,11 +51,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(runs: Path, cli: Run) -> Path:
-    """A bundle of the run `dla`, with the run `click` for comparison."""
+    """A bundle of the run `dla`."""
     out = runs / "bundle"
-    more = ["--naive", runs / "click", "--metrics.nDCG@5", "0.4", "--notes", "a try", "--notes", "another"]
+    more = ["--metrics.nDCG@5", "0.4", "--notes", "a try", "--notes", "another"]
     shown = cli("model", "bundle", runs / "dla", *more, "--out", out, "--json")
-    assert (shown.json["version"], shown.json["naive"], shown.json["kind"]) == (Bundle.load(out).version, True, "mlp")
+    assert (shown.json["version"], shown.json["manifest"]["kind"]) == (Bundle.load(out).version, "mlp")
     assert f"serve {out}" in shown.stderr
     return out
 
@@ -72,11 +72,9 @@ def test_a_bundle_describes_its_run(bundle: Path) -> None:
 
 def test_an_approximation_becomes_a_bundle(tmp_path: Path, cli: Run) -> None:
     approximation().save(tmp_path / "approximation")
-    cli("model", "bundle", tmp_path / "approximation", "--imputation", "stored", "--out", tmp_path / "bundle")
+    cli("model", "bundle", tmp_path / "approximation", "--imputed", "--out", tmp_path / "bundle")
     manifest = Bundle.load(tmp_path / "bundle").manifest
-    assert manifest.imputation is not None
-    assert (manifest.kind, manifest.imputation.kind) == ("approximation", "stored")
-    assert manifest.feature_names == ("imputed",)
+    assert (manifest.kind, manifest.feature_names) == ("approximation", ("imputed",))
 
 
 def test_a_bundle_that_cannot_be_created_says_why(runs: Path, bundle: Path, tmp_path: Path, cli: Run) -> None:
@@ -214,7 +212,7 @@ def test_a_deployment_goes_forward_and_back(tmp_path: Path, cli: Run) -> None:
     assert f"model rollback {shop}" in shown.stderr
     assert not cli("model", "promote", bundles[1], "--to", shop, "--json").json["changed"]
     status = cli("model", "status", shop, "--json").json
-    assert (status["version"], status["previous"], status["bundle"]["kind"]) == (second, [first], "linear")
+    assert (status["version"], status["previous"], status["bundle"]["manifest"]["kind"]) == (second, [first], "linear")
     back = cli("model", "rollback", shop, "--json").json
     assert (back["version"], back["before"]) == (first, second)
     assert first in cli("model", "status", shop).stdout

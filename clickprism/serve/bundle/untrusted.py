@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,6 +142,9 @@ def main(folder: Path, memory: int, seconds: int) -> int:
     """Verify a bundle within limits; print what is wrong with it."""
     from clickprism.serve.scoring.scorer import verify
 
+    with suppress(ImportError):  # libraries need address space of their own, so they are loaded before the limit
+        import onnxruntime  # noqa: F401
+        import safetensors.numpy  # noqa: F401
     size = sum(file.stat().st_size for file in folder.iterdir()) if folder.is_dir() else 0
     resource.setrlimit(resource.RLIMIT_AS, (memory + SHARE * size,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -223,7 +223,7 @@ def read_source(folder: Path | str, settings: ExportSettings = DEFAULT) -> Sourc
         from clickprism.serve.scoring.scorer import read_sample
 
         bundle = Bundle.load(folder)
-        model, names, rows = read_model(bundle), bundle.manifest.feature_names, read_sample(bundle, "main")[0].features
+        model, names, rows = read_model(bundle), bundle.manifest.feature_names, read_sample(bundle)[0].features
     else:
         place = next((each for each in (folder, folder / RUN) if (each / MANIFEST.name).exists()), None)
         if place is None:

@@ -55,8 +55,8 @@ class Live:
         self.needs_clicks, self.needs_features, self.needs_texts = (
             name in scorer.needs for name in ("clicks", "features", "texts")
         )
-        within_list = (self.manifest.normaliser or {}).get("kind", "").startswith("query-")
-        self.pointwise = scorer.needs == {"features"} and scorer.kind != "attention" and not within_list
+        apart = scorer.kind != "attention" and not self.manifest.within_list
+        self.pointwise = scorer.needs == {"features"} and apart
         self.refuses_missing = self.manifest.missing == "refuse"
         self.evidence = self.manifest.evidence
         self.column = {name: place for place, name in enumerate(scorer.feature_names)}

@@ -65,7 +65,7 @@ def score_file(
         raise DataError("the ranker reads texts, which files of features do not have", file=file)
     ids: dict[str, list[Any]] = {}
     scores = []
-    for named, candidates in _blocks(file, scorer, whole=by_list(bundle)):
+    for named, candidates in _blocks(file, scorer, whole=bundle.manifest.within_list):
         scores.append(scorer.score(candidates).scores)
         for name, values in named.items():
             ids.setdefault(name, []).append(values)
@@ -76,13 +76,6 @@ def score_file(
     write_rows(out, columns, spreadsheet_safe=spreadsheet_safe)
     seconds = round(time.perf_counter() - start, 3)
     return ScoredFile(bundle.manifest.name, bundle.version, len(columns["score"]), seconds, out)
-
-
-def by_list(bundle: Bundle) -> bool:
-    """Return whether features are normalised within each list."""
-    rankers = (bundle.manifest.main, bundle.manifest.imputation)
-    kinds = [part.normaliser["kind"] for part in rankers if part is not None and part.normaliser is not None]
-    return any(str(kind).startswith("query-") for kind in kinds)
 
 
 def _blocks(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
