@@ -279,13 +279,12 @@ def serve(source: Path, /, *, no_auth: bool = False, settings: Flat[ServeSetting
     )
 
 
-def publish(
-    log: Path | None = None, /, *, to: str, follow: bool = False, settings: Flat[PublishSettings], output: Flat[Output]
-) -> None:
+def publish(log: Path | None = None, /, *, to: str, settings: Flat[PublishSettings], output: Flat[Output]) -> None:
     """Publish the click features of a log to a store.
 
-    The new version is built beside the current one, checked, and made current in one step. The password of a Redis
-    server is read from `CLICKPRISM_REDIS_PASSWORD`.
+    The new version is built beside the current one, checked, and made current in one step. Publishing the same content
+    again does nothing, so the command can run on a schedule. The password of a Redis server is read from
+    `CLICKPRISM_REDIS_PASSWORD`.
 
     ```bash
     clickprism store publish mylog --to store
@@ -296,26 +295,16 @@ def publish(
     Args:
         log: Click log whose current click features (`log features`) are published.
         to: Store to fill: a folder (LMDB), or redis://host:port/0?prefix=name.
-        follow: Publish again whenever the log has new click features, until Ctrl-C; one result for each publication.
     """
     from clickprism.log.store import LogStore
     from clickprism.serve.store import publish
 
     typed_address(to)
     store = None if log is None else LogStore.open(log, note=output.note)
-    if not follow:
-        with output.progress("reading") as progress:
-            done = publish.publish(to, settings, log=store, progress=progress, note=output.note)
-        output.result(done)
-        output.next("store", "info", to)
-        return
-    if store is None:
-        raise SettingError("follow", follow, "be given together with a log")
-    try:
-        for done in publish.follow(to, settings, log=store, note=output.note):
-            output.result(done, one_of_many=True)
-    except KeyboardInterrupt:
-        output.note("Stopped. The version that was published last stays current.")
+    with output.progress("reading") as progress:
+        done = publish.publish(to, settings, log=store, progress=progress, note=output.note)
+    output.result(done)
+    output.next("store", "info", to)
 
 
 def store_info(store: str, /, *, output: Flat[Output]) -> None:

@@ -29,7 +29,7 @@ from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.export import onnx as onnx_file
 from clickprism.training.settings import FitSettings
 from clickprism.types import JudgedLists, Lists
-from tests.serve.export_models import NAMES, features, model_of
+from tests.serve.export_models import features, model_of
 from tests.serve.rankers import approximation, network_model, raw_lists
 from tests.serve.service_kit import linear_bundle
 
@@ -169,10 +169,10 @@ def test_files_of_vespa_and_solr(tmp_path: Path, cli: Run) -> None:
     name = ["--name", "my-trees"]
     cli("model", "export", tmp_path / "ranker", "--format", "vespa", "--out", tmp_path / "vespa", *name)
     profile = (tmp_path / "vespa" / "my-trees.profile").read_text()
-    assert 'expression: lightgbm("my-trees.json")' in profile
+    assert "expression: sum(onnx(my_trees).scores)" in profile
     assert "function feature_7() {" in profile
-    model = json.loads((tmp_path / "vespa" / "models" / "my-trees.json").read_text())
-    assert model["feature_names"] == list(NAMES)
+    graph = (tmp_path / "vespa" / "models" / "my_trees.onnx").read_bytes()
+    assert np.isfinite(onnx_file.read({"model.onnx": graph}, features())).all()
     cli("model", "export", tmp_path / "ranker", "--format", "solr", "--out", tmp_path / "solr", *name)
     assert json.loads((tmp_path / "solr" / "model.json").read_text())["name"] == "my-trees"
     model_of(Linear(), kind="standard").save(tmp_path / "linear")

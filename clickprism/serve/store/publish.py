@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 
-from clickprism._util.files import sha256, stamp
+from clickprism._util.files import sha256
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     Builder: TypeAlias = LmdbBuilder | RedisBuilder
 
 DEFAULT: Final = PublishSettings()
-POLL_SECONDS: Final = 10.0
-"""Seconds between two looks at the log in `follow`."""
 _BATCH: Final = 8192
 _SAMPLE: Final = 64
 _PAIR: Final = ("query_id", "document_id")
@@ -202,34 +200,6 @@ def publish(
     except duckdb.Error as error:
         first = str(error).partition("\n")[0]
         raise EngineError(f"{first}. The version that was published before stays current") from None
-
-
-def follow(
-    to: Path | str,
-    settings: PublishSettings = DEFAULT,
-    *,
-    log: LogStore,
-    note: Callable[[str], None] = lambda _: None,
-) -> Iterator[Published]:
-    """Publish now, and again whenever the log has a new snapshot or a table changes; this never ends by itself."""
-    for name in ("snapshot", "as_of"):
-        if getattr(settings, name) is not None:
-            raise SettingError(name, getattr(settings, name), "not be given together with --follow")
-
-    def state() -> object:
-        files = [path for path in (settings.features, settings.imputed, settings.estimates) if path is not None]
-        return log.table("snapshots").version, [stamp(path) for path in files]
-
-    before = None
-    while True:
-        if (now := state()) != before:
-            yield publish(to, settings, log=log, note=note)
-            before = now
-        _pause()
-
-
-def _pause() -> None:
-    time.sleep(POLL_SECONDS)
 
 
 def _fill(target: Builder, batches: Iterator[pa.RecordBatch], info: StoreInfo, progress: Progress) -> Published:
