@@ -33,8 +33,8 @@ import numpy as np
 from benchmarks.base import Result
 from clickprism.serve.http import ranking
 from clickprism.serve.http.app import ENCODE, Service
-from clickprism.serve.http.call import JSON, Answer, Call
 from clickprism.serve.http.messages import Item, RankAnswer, read_rank_request
+from clickprism.serve.http.request import JSON, Answer, Call
 from clickprism.serve.settings import ServeSettings
 
 FEATURES, QUERIES, DOCUMENTS, CONNECTIONS, SECONDS, ROUNDS = 46, 1000, 50, 8, 1, 11

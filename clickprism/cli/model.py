@@ -256,7 +256,7 @@ def serve(source: Path, /, *, no_auth: bool = False, settings: Flat[ServeSetting
     import os
 
     from clickprism.project.run import Project, is_project
-    from clickprism.serve.http.call import new_token
+    from clickprism.serve.http.request import new_token
     from clickprism.serve.http.server import run
 
     if is_project(source):

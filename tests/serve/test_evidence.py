@@ -21,7 +21,7 @@ from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.http import call
 from clickprism.serve.http.app import Service
-from clickprism.serve.http.call import Tokens, read_tokens
+from clickprism.serve.http.request import Tokens, read_tokens
 from clickprism.serve.scoring.evidence import FIELDS, Evidence, fit_evidence
 from clickprism.serve.settings import PublishSettings, ServeSettings
 from clickprism.serve.store.publish import publish

@@ -237,7 +237,7 @@ class Bundle:
         manifest = read_manifest(text, place / MANIFEST)
         for name in manifest.files:
             if not NAMES.fullmatch(name):
-                remedy = "Its files are beside it: weights, JSON and the model card"
+                remedy = "A bundle has only weights, JSON files and the model card"
                 raise DataError(f"names a file that no bundle has: {name[:80]!r}", file=place / MANIFEST, remedy=remedy)
         for name in sorted(found ^ {MANIFEST, *manifest.files}):
             if name in found:

@@ -94,7 +94,7 @@ class Source:
             problem = f"{len(self.feature_names)} names of features but the model takes {self.model.features}"
             raise DataError(problem, remedy="Name each feature once, in the order of the model")
         if len(set(self.feature_names)) < len(self.feature_names):
-            raise DataError("a feature is named twice", remedy="Give every feature a name of its own")
+            raise DataError("a feature is named twice", remedy="Give each feature a unique name")
         for name in self.feature_names:
             if not FEATURE_NAME.fullmatch(name):
                 remedy = "Name features without blanks, quotes, commas, colons and brackets"

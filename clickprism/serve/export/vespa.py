@@ -34,7 +34,7 @@ rank-profile {model} inherits default {{
 
 
 def export(source: Source) -> Package:
-    """Return the ranker in `models/`, and NAME.profile beside it."""
+    """Return the ranker in `models/`, and its rank profile NAME.profile."""
     names, graph = source.feature_names, onnx.export(source)
     model = re.sub(r"\W", "_", source.name)
     model = model if PLAIN.fullmatch(model) else f"m_{model}"

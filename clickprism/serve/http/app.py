@@ -20,7 +20,6 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from clickprism.serve.http.call import BUSY, Answer, Call, Guard, Tokens, write_line
 from clickprism.serve.http.events import Intake
 from clickprism.serve.http.messages import HealthAnswer, document
 from clickprism.serve.http.metrics import CONTENT_TYPE as METRICS
@@ -29,6 +28,7 @@ from clickprism.serve.http.models import Models
 from clickprism.serve.http.problems import CONTENT_TYPE as PROBLEM
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.http.ranking import RankRoute
+from clickprism.serve.http.request import BUSY, Answer, Call, Guard, Tokens, write_line
 from clickprism.serve.page.page import Page, page_files
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import is_remote

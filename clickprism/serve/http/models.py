@@ -19,9 +19,9 @@ from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment, Pointer, warmed
 from clickprism.serve.bundle.rollout import rollout_folder
 from clickprism.serve.bundle.untrusted import verify_apart
-from clickprism.serve.http.call import write_line
 from clickprism.serve.http.messages import ModelAnswer, ModelsAnswer
 from clickprism.serve.http.metrics import Metrics
+from clickprism.serve.http.request import write_line
 from clickprism.serve.http.shadow import Shadow
 from clickprism.serve.scoring.evidence import FIELDS
 from clickprism.serve.settings import ServeSettings
@@ -251,7 +251,9 @@ class Models:
             return {"problem": str(error)}
         self._metrics.age.set(info.age())
         known = {"version": info.version, "as_of": info.as_of_text, "age": round(info.age(), 3)}
-        return known | {"pairs": info.pairs, "fields": list(info.fields)}
+        known |= {"pairs": info.pairs, "fields": list(info.fields)}
+        problem = self.store.problem
+        return known if problem is None else known | {"problem": f"the newest version cannot be used: {problem}"}
 
     def _follow(self, source: Path, **more: Any) -> Follower:
         return Follower(source, self._opened, rerank_depth=self._settings.rerank_depth, **more)

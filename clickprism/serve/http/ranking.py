@@ -16,10 +16,10 @@ import numpy as np
 from clickprism.errors import DataError
 from clickprism.evaluation.interleaving import team_draft
 from clickprism.serve.bundle.rollout import is_interleaved
-from clickprism.serve.http.call import BUSY, JSON, Answer, Call
 from clickprism.serve.http.messages import Document, Item, RankAnswer, RankRequest, read_rank_request
 from clickprism.serve.http.metrics import Metrics
 from clickprism.serve.http.problems import Problem, invalid
+from clickprism.serve.http.request import BUSY, JSON, Answer, Call
 from clickprism.serve.scoring.scorer import Candidates, Scored
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import FeatureStore, Found, StoreUnavailableError, is_remote

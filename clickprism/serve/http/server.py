@@ -26,10 +26,10 @@ from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.app import Service
-from clickprism.serve.http.call import read_tokens, write_line
 from clickprism.serve.http.metrics import FOLDER
 from clickprism.serve.http.models import Live, load
 from clickprism.serve.http.protocol import Protocol
+from clickprism.serve.http.request import read_tokens, write_line
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store.base import open_store
 
@@ -42,7 +42,7 @@ LATEST: Final = 2.0
 LOGGING: Final = {
     "version": 1,
     "disable_existing_loggers": False,
-    "handlers": {"lines": {"class": "clickprism.serve.http.call.JsonHandler"}},
+    "handlers": {"lines": {"class": "clickprism.serve.http.request.JsonHandler"}},
     "loggers": {"uvicorn": {"handlers": ["lines"], "level": "ERROR", "propagate": False}},
     "root": {"handlers": ["lines"], "level": "WARNING"},
 }

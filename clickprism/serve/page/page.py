@@ -17,9 +17,9 @@ from clickprism._util.tables import code_html
 from clickprism.errors import ClickprismError
 from clickprism.serve.bundle.card import described_data
 from clickprism.serve.bundle.examples import Example, Examples, read_examples
-from clickprism.serve.http.call import BUSY, Answer, Call, Tokens
 from clickprism.serve.http.models import Live, Models
 from clickprism.serve.http.problems import Problem
+from clickprism.serve.http.request import BUSY, Answer, Call, Tokens
 from clickprism.serve.page.view import (
     CHART,
     Curve,

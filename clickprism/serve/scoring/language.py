@@ -97,7 +97,7 @@ class Reading:
         query_tokens: Maximum number of tokens of a query.
         bias: The bias b of the log odds.
         slopes: Slopes u, one for each score of the prior; empty without one.
-        text_tokens: Maximum number of tokens of a text that is read by itself, for the prior.
+        text_tokens: Maximum number of tokens of a text that is read alone, for the prior.
         int8: Whether the graphs are quantised.
     """
 

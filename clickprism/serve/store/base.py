@@ -138,7 +138,13 @@ class Found(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class FeatureStore(Protocol):
-    """Where rankers get features from: safe to use from several threads."""
+    """Where rankers get features from: safe to use from several threads.
+
+    Attributes:
+        problem: Why the version that was published last is not used; None if it is.
+    """
+
+    problem: Exception | None
 
     @property
     def info(self) -> StoreInfo:

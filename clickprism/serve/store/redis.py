@@ -122,6 +122,8 @@ class RedisSnapshot:
 class RedisStore:
     """The store in a Redis server, `redis://host:port/0?prefix=name`, open to read. It may be shared by threads."""
 
+    problem: Exception | None = None  # each lookup asks for the newest version: it is used, or an error
+
     def __init__(self, url: str) -> None:
         self._address = RedisAddress(url)
         self._client = self._address.connect()
