@@ -50,9 +50,10 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
     model: Any = _read(source)
     run = source if (source / RUN).is_file() or not isinstance(model, Model) else model_folder(source).parent
     record = RunRecord.read(run) or RunRecord("", 0)
-    data = record.data
+    data, names = record.data, record.feature_names
     if (run / ENCODING).is_file():
-        data = {**data, "encoding": Encoding.load(run / ENCODING).plain()}
+        encoding = Encoding.load(run / ENCODING)
+        data, names = {**data, "encoding": encoding.plain()}, names or encoding.names
     examples: bytes | None = None
     if settings.examples:
         examples = examples_of_run(source, naive=settings.naive, most=settings.examples).bytes()
@@ -60,7 +61,7 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         out,
         model,
         name=settings.name or run.resolve().name,
-        feature_names=record.feature_names if settings.feature_names is None else names_from(settings.feature_names),
+        feature_names=names if settings.feature_names is None else names_from(settings.feature_names),
         imputed=settings.imputed,
         observation=np.array(record.observation) if record.observation else None,
         data=data,

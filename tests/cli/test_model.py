@@ -16,11 +16,12 @@ import pytest
 
 from clickprism._util.tables import to_json
 from clickprism.cli.reference import examples
+from clickprism.data.encoding import Encoding
 from clickprism.data.letor import write_letor
 from clickprism.data.synthetic import SyntheticSettings
 from clickprism.experiments.data import read_data
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
-from clickprism.experiments.train import RUN, RunRecord, train_ranker
+from clickprism.experiments.train import ENCODING, RUN, RunRecord, train_ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
@@ -68,6 +69,18 @@ def test_a_bundle_describes_its_run(bundle: Path) -> None:
     assert made.manifest.metrics == {"validation nDCG@10": 0.5, "nDCG@5": 0.4}
     assert made.manifest.notes == ("a try", "another")
     assert "| 2 | 0.5000 |" in made.read("MODEL_CARD.md").decode()
+
+
+def test_a_ranker_of_auto_keeps_the_names_of_its_features(tmp_path: Path, cli: Run) -> None:
+    """Its folder has the encoding of the features, and no record of a run."""
+    table = pa.table(
+        {"price": [1.0, None], "brand": ["acme", "bolt"], **{f"f{place}": [0.0, 1.0] for place in range(3)}}
+    )
+    encoding = Encoding.learn(table, table.column_names)
+    network_model(Linear(), "standard").save(tmp_path / "auto" / "naive")
+    encoding.save(tmp_path / "auto" / ENCODING)
+    cli("model", "bundle", tmp_path / "auto" / "naive", "--out", tmp_path / "bundle")
+    assert Bundle.load(tmp_path / "bundle").manifest.feature_names == encoding.names
 
 
 def test_an_approximation_becomes_a_bundle(tmp_path: Path, cli: Run) -> None:

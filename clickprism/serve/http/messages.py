@@ -123,6 +123,7 @@ class ModelAnswer(msgspec.Struct, omit_defaults=True):
     method: dict[str, Any]
     metrics: dict[str, float]
     data: dict[str, Any]
+    inputs: list[str] | None = None  # Names by which requests give features, if training encoded them
     rerank_depth: int | None = None
 
 

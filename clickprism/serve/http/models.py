@@ -105,7 +105,8 @@ class Live:
             self.since.isoformat(timespec="milliseconds"),
             manifest.method,
             manifest.metrics,
-            manifest.data,
+            {name: value for name, value in manifest.data.items() if name != "encoding"},
+            list(self.encoded) or None,
             self.rerank_depth,
         )
 
