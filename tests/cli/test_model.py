@@ -73,9 +73,8 @@ def test_a_bundle_describes_its_run(bundle: Path) -> None:
 
 def test_a_ranker_of_auto_keeps_the_names_of_its_features(tmp_path: Path, cli: Run) -> None:
     """Its folder has the encoding of the features, and no record of a run."""
-    table = pa.table(
-        {"price": [1.0, None], "brand": ["acme", "bolt"], **{f"f{place}": [0.0, 1.0] for place in range(3)}}
-    )
+    columns = {"price": [1.0, None] * 2, "brand": ["acme", "bolt"] * 2}
+    table = pa.table({**columns, **{f"f{place}": [0.0, 1.0] * 2 for place in range(3)}})
     encoding = Encoding.learn(table, table.column_names)
     network_model(Linear(), "standard").save(tmp_path / "auto" / "naive")
     encoding.save(tmp_path / "auto" / ENCODING)
