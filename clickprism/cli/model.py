@@ -123,7 +123,7 @@ def export(
     from clickprism.serve.export.export import export, holds, read_source
 
     holds(format_name)  # an unknown format is an error before anything is read
-    output.result(export(read_source(model, settings), out, format_name=format_name, seed=settings.seed))
+    output.result(export(read_source(model, settings), out, format_name=format_name))
 
 
 def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Flat[Output]) -> None:

@@ -66,7 +66,6 @@ class ExportSettings:
             the answer of the engine to GET _ltr/_featureset/NAME: each feature of the ranker must exist there.
         requests: Also write requests.json, the requests that upload the model (Elasticsearch, OpenSearch).
         complete: Every document has a value for every feature. Needed by formats that cannot express missing values.
-        seed: Random seed of the rows that the export is checked with.
     """
 
     feature_names: Path | None = None
@@ -74,13 +73,11 @@ class ExportSettings:
     feature_set: str = "clickprism"
     requests: bool = False
     complete: bool = False
-    seed: int = 0
 
     def __post_init__(self) -> None:
         for option, value in (("name", self.name), ("feature_set", self.feature_set)):
             if value is not None and not NAME.fullmatch(value) and not (option == "feature_set" and self.from_file):
                 raise SettingError(option, value, "consist of letters, digits, _, - and .")
-        check_fields(self, seed=(0, None))
 
     @property
     def from_file(self) -> bool:

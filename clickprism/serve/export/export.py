@@ -303,7 +303,7 @@ class Exported:
         return [Table("", ["format", self.format], rows)]
 
 
-def export(source: Source, out: Path | str, *, format_name: str, seed: int = 0) -> Exported:
+def export(source: Source, out: Path | str, *, format_name: str) -> Exported:
     """Write a ranker in a format of `FORMATS`, after a reader of it has scored a sample as the model does.
 
     A format of one file writes it as `out` and replaces an older one; one of several files writes a new folder `out`.
@@ -311,7 +311,7 @@ def export(source: Source, out: Path | str, *, format_name: str, seed: int = 0) 
     package, out = package_of(source, format_name), Path(out)
     if len(package.files) > 1 and out.exists():
         raise DataError("exists already", file=out, remedy=f"{format_name} writes a folder: name a new one with --out")
-    rows = check(source, package, format_name, seed=seed)
+    rows = check(source, package, format_name)
     if source.requests and "requests.json" not in package.files:
         raise SettingError("requests", format_name, "be given with a format of Elasticsearch or OpenSearch")
     files = (out,) if len(package.files) == 1 else tuple(out / name for name in package.files)

@@ -136,23 +136,16 @@ def _score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
     lost = None
     if features is not None and found is not None and live.refuses_missing and not found.whole:
         lost = (found.places < 0) & np.isnan(features).any(1)
+        features = np.where(lost[:, None], np.float32(0), features)
     try:
-        if lost is None or not lost.any():
-            return live.scorer.score(Candidates(request.query, texts, features, clicks), explain=explain)
-        rest = np.flatnonzero(~lost)
-        texts = None if texts is None else [texts[place] for place in rest.tolist()]
-        features, clicks = (None if values is None else values[rest] for values in (features, clicks))
         scored = live.scorer.score(Candidates(request.query, texts, features, clicks), explain=explain)
     except DataError as error:
         raise Problem(422, str(error), kind="unscorable", pointer="/documents") from None
-
-    def spread(values: Float64) -> Float64:
-        whole = np.full(len(inputs.ids), np.nan)
-        whole[rest] = values
-        return whole
-
-    parts = {name: values if name == "observation" else spread(values) for name, values in scored.parts.items()}
-    return Scored(spread(scored.scores), parts)
+    if lost is None or not lost.any():
+        return scored
+    by_document = {name: values for name, values in scored.parts.items() if name != "observation"}
+    parts = {name: np.where(lost, np.nan, values) for name, values in by_document.items()}
+    return Scored(np.where(lost, np.nan, scored.scores), {**scored.parts, **parts})
 
 
 def order(scores: Float64, depth: int | None) -> Int64:
