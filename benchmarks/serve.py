@@ -4,7 +4,7 @@ Both are handlers of one worker and go through the same limits, token, request l
 same request into the same structure and answers with as many items, unranked. wrk asks over 8 connections for 50
 documents of one of 1,000 queries, in another order than the store has them. Requests are counted by second of the
 worker's CPU time, which depends little on what else runs. The two take many short turns, since a machine's speed
-drifts; the middle of each is told. The service remembers scores of stored rows; the lines "first time" are measured
+drifts; the median of each is reported. The service remembers scores of stored rows; the lines "first time" are measured
 without that, as for queries that were not asked before. The latencies are those of one connection that asks at half
 the rate that the worker can answer.
 """
@@ -233,7 +233,7 @@ def main() -> None:
         folder / "bundle",
         settings,
         token=TOKEN,
-        listening=lambda told: print(told.address, flush=True),
+        listening=lambda about: print(about.address, flush=True),
         make=with_peer,
     )
 

@@ -172,7 +172,7 @@ class ApproximationOriginal:
 
     def score(self, drawn: Candidates) -> Float64:
         """Return the estimates."""
-        imputed, clicks = np.full(len(drawn), self._mean), drawn.clicks
+        imputed, clicks = np.full(len(drawn), self._mean), np.asarray(drawn.clicks)
         if drawn.features is not None:
             given = drawn.features[:, 0].astype(np.float64)
             imputed = np.where(np.isnan(given), imputed, given)

@@ -38,7 +38,7 @@ LARGEST: Final = {
 }
 LARGEST_MANIFEST: Final = 16 * MB
 LARGEST_HEADER: Final = 16 * MB
-AGAIN: Final = "Create the bundle again with clickprism model bundle, or copy it again from its source"
+REMEDY: Final = "Create the bundle again with clickprism model bundle, or copy it again from its source"
 ONLY: Final = "A bundle holds what its manifest names and nothing else: move the file away"
 
 
@@ -50,12 +50,12 @@ def opened(folder: Path, name: str) -> BufferedReader:
     except OSError as error:
         is_link = error.errno == errno.ELOOP
         problem = "is a link, which no bundle has" if is_link else f"cannot be read ({error.strerror})"
-        raise DataError(problem, file=folder / name, remedy=AGAIN) from None
+        raise DataError(problem, file=folder / name, remedy=REMEDY) from None
     about = os.fstat(handle)
     if not stat.S_ISREG(about.st_mode) or about.st_size > largest:
         os.close(handle)
         problem = f"is larger than {largest:,} bytes" if stat.S_ISREG(about.st_mode) else "is not a regular file"
-        raise DataError(problem, file=folder / name, remedy=AGAIN)
+        raise DataError(problem, file=folder / name, remedy=REMEDY)
     return os.fdopen(handle, "rb")
 
 
@@ -66,13 +66,13 @@ def _digest(folder: Path, name: str) -> str:
             first, size = file.read(9), os.fstat(file.fileno()).st_size
             header = int.from_bytes(first[:8], "little")
             if size < 10 or header > min(LARGEST_HEADER, size - 8) or first[8:] != b"{":
-                raise DataError("is not a safetensors file", file=folder / name, remedy=AGAIN)
+                raise DataError("is not a safetensors file", file=folder / name, remedy=REMEDY)
             file.seek(0)
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _changed(file: Path) -> DataError:
-    return DataError("was changed after the bundle was made: its SHA-256 is another", file=file, remedy=AGAIN)
+    return DataError("was changed after the bundle was made: its SHA-256 is another", file=file, remedy=REMEDY)
 
 
 SCHEMA: Final = 2
@@ -190,9 +190,9 @@ def read_manifest(text: bytes, file: Path) -> BundleManifest:
             raise DataError(problem, file=file, remedy="Create it again: clickprism model bundle RUN --out bundle")
         manifest = msgspec.json.decode(text, type=BundleManifest)
     except (msgspec.DecodeError, SettingError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"is not the manifest of a bundle ({error})", file=file, remedy=AGAIN) from None
+        raise DataError(f"is not the manifest of a bundle ({error})", file=file, remedy=REMEDY) from None
     if len(manifest.feature_names) > MOST_FEATURES or len(set(manifest.feature_names)) < len(manifest.feature_names):
-        raise DataError("has too many features, or one twice", file=file, remedy=AGAIN)
+        raise DataError("has too many features, or one twice", file=file, remedy=REMEDY)
     return manifest
 
 
@@ -242,7 +242,7 @@ class Bundle:
         for name in sorted(found ^ {MANIFEST, *manifest.files}):
             if name in found:
                 raise DataError("is not named in the manifest of the bundle", file=place / name, remedy=ONLY)
-            raise DataError("is missing from the bundle", file=place / name, remedy=AGAIN)
+            raise DataError("is missing from the bundle", file=place / name, remedy=REMEDY)
         for name, wanted in manifest.files.items():
             if _digest(place, name) != wanted:
                 raise _changed(place / name)
@@ -251,7 +251,7 @@ class Bundle:
     def read(self, name: str) -> bytes:
         """Return the bytes of a file of the manifest; they are checked again, so that no change in between is read."""
         if name not in self.manifest.files:
-            raise DataError(f"has no {name}", file=self.folder, remedy=AGAIN)
+            raise DataError(f"has no {name}", file=self.folder, remedy=REMEDY)
         with opened(self.folder, name) as file:
             content = file.read()
         if hashlib.sha256(content).hexdigest() != self.manifest.files[name]:

@@ -24,7 +24,6 @@ from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.untrusted import verify_apart
-from clickprism.serve.scoring.scorer import Scorer, open_scorer
 
 POINTER: Final = "current.json"
 KEPT: Final = 10
@@ -202,13 +201,6 @@ class Deployment:
             ours = _VERSION.fullmatch(each.name) or each.name.endswith(DRAFT)
             if ours and each.name not in kept:
                 shutil.rmtree(each, ignore_errors=True)
-
-
-def warmed(bundle: Bundle) -> Scorer:
-    """Return the scorer of a bundle, after a check of its scores on the sample of the bundle."""
-    scorer = open_scorer(bundle)
-    scorer.warm()
-    return scorer
 
 
 def _now() -> str:

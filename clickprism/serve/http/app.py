@@ -35,7 +35,7 @@ from clickprism.serve.store.base import is_remote
 
 Handler = Callable[[Call], Awaitable[Answer]]
 T = TypeVar("T")
-UNSAID: Final = "a model that should be served is not; GET /v1/models says why"
+NOT_SERVED: Final = "a model that should be served is not; GET /v1/models says why"
 """To clients without a token: the reason may name files and servers."""
 ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -51,7 +51,7 @@ class Service:
     def __init__(self, source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool = True) -> None:
         self.settings, self.request_lines = settings, request_lines
         self.metrics = Metrics()
-        self.models = Models(source, settings, self.metrics, tell_swaps=request_lines)
+        self.models = Models(source, settings, self.metrics, log_swaps=request_lines)
         self.waiting = 0
         tokens = Tokens(token, settings.token_file)
         self.guard = Guard(tokens)
@@ -120,7 +120,7 @@ class Service:
         return Answer(self.metrics.text(), METRICS)
 
     async def _ready(self, _: Call) -> Answer:
-        live, problem = self.models.current.live, None if self.models.problem() is None else UNSAID
+        live, problem = self.models.current.live, None if self.models.problem() is None else NOT_SERVED
         if live is None:
             return Answer(ENCODE(HealthAnswer("starting", problem=problem)), status=503, headers=BUSY)
         return Answer(ENCODE(HealthAnswer("ready", live.version, problem)))

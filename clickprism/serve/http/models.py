@@ -16,7 +16,7 @@ from clickprism._util.files import stamp
 from clickprism.data.encoding import Encoding
 from clickprism.errors import ClickprismError, DataError
 from clickprism.serve.bundle.bundle import Bundle
-from clickprism.serve.bundle.deployment import Deployment, Pointer, warmed
+from clickprism.serve.bundle.deployment import Deployment, Pointer
 from clickprism.serve.bundle.rollout import rollout_folder
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.messages import ModelAnswer, ModelsAnswer
@@ -24,6 +24,7 @@ from clickprism.serve.http.metrics import Metrics
 from clickprism.serve.http.request import write_line
 from clickprism.serve.http.shadow import Shadow
 from clickprism.serve.scoring.evidence import FIELDS
+from clickprism.serve.scoring.scorer import open_scorer
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import FeatureStore, open_store
 from clickprism.types import Int64
@@ -51,7 +52,8 @@ class Live:
         self.previous, self.share = ((), 1.0) if pointer is None else (pointer.previous, pointer.share)
         scope = self.manifest.scope
         self.rerank_depth = (scope and scope.rerank_depth) if rerank_depth is None else rerank_depth or None
-        self.scorer = scorer = warmed(bundle)
+        self.scorer = scorer = open_scorer(bundle)
+        scorer.warm()
         self.needs_clicks, self.needs_features, self.needs_texts = (
             name in scorer.needs for name in ("clicks", "features", "texts")
         )
@@ -195,8 +197,8 @@ class Follower:
 class Models:
     """The models and the store of a worker: the current one, one that is interleaved with it, and a shadow."""
 
-    def __init__(self, source: Path, settings: ServeSettings, metrics: Metrics, *, tell_swaps: bool) -> None:
-        self._settings, self._metrics, self._tell_swaps = settings, metrics, tell_swaps
+    def __init__(self, source: Path, settings: ServeSettings, metrics: Metrics, *, log_swaps: bool) -> None:
+        self._settings, self._metrics, self._log_swaps = settings, metrics, log_swaps
         self.current = self._follow(source, changed=self._swapped)
         self.challenger: Follower | None = None
         if settings.interleave is not None:
@@ -273,5 +275,5 @@ class Models:
         self._metrics.swaps.labels("failed" if follower.problem else "done").inc()
         if version is not None:
             self._metrics.model(version)
-        if self._tell_swaps or follower.problem is not None:
+        if self._log_swaps or follower.problem is not None:
             write_line({"event": "model", "model_version": version, "problem": follower.problem})

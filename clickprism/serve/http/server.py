@@ -115,7 +115,7 @@ def run(
         host, port = sock.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         shown = token if generated else None
-        told = Listening(address, host, port, os.getpid(), live.version, live.manifest.kind, shown, live.rerank_depth)
+        about = Listening(address, host, port, os.getpid(), live.version, live.manifest.kind, shown, live.rerank_depth)
         config = Config(
             partial(worker, partial(make, source, settings, token=token, request_lines=request_lines)),
             factory=True,
@@ -134,7 +134,7 @@ def run(
         )
         del live  # the supervisor needs no model
         workers = Workers(config, [sock])  # from here on, SIGINT and SIGTERM end the service in order
-        listening(told)
+        listening(about)
         workers.run()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, final
 
 import msgspec
@@ -104,13 +103,6 @@ def open_scorer(bundle: Bundle, *, threads: int = 1) -> Scorer:
     from clickprism.serve.scoring.features import FeatureScorer
 
     return FeatureScorer(bundle, threads=threads)
-
-
-def verify(folder: Path | str) -> Bundle:
-    """Return the bundle in a folder, after a check of every file and of the scores of its sample."""
-    bundle = Bundle.load(folder)
-    open_scorer(bundle).warm()
-    return bundle
 
 
 def open_session(content: bytes, *, threads: int, file: object, varying: bool = False) -> Any:

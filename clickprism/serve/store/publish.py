@@ -240,8 +240,8 @@ def _describe(sources: Sequence[Source], as_of: datetime | None) -> StoreInfo:
     if twice:
         raise DataError(f"the field {twice[0]!r} comes twice", remedy="Give one of them another name")
     time_of = as_of or sources[0].as_of
-    told = [2, time_of.isoformat(), [(source.fingerprint, source.fields) for source in sources]]
-    version = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    content = [2, time_of.isoformat(), [(source.fingerprint, source.fields) for source in sources]]
+    version = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
     empty = np.concatenate([source.empty for source in sources]).astype(np.float32)
     return StoreInfo(version, time_of, fields, empty, 0)
 
