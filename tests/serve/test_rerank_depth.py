@@ -19,7 +19,7 @@ from clickprism.rankers.mlp import MLP
 from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.bundle.bundle import Bundle, Scope
 from clickprism.serve.bundle.deployment import Deployment
-from clickprism.serve.bundle.examples import VERSION, Example, Examples, Shown
+from clickprism.serve.bundle.examples import Example, Examples, Shown
 from clickprism.serve.http.app import Service
 from clickprism.serve.page.view import view_of
 from clickprism.serve.scoring.batch import score_file
@@ -374,7 +374,7 @@ def test_the_page_shows_the_ranking_that_is_served(tmp_path: Path) -> None:
     assert [row.id for row in view.debiased] == ["b", "a", "c"]
     assert [row.moved for row in view.rows] == [-1, 1, 0]
     assert [row.id for row in view.naive] == ["a", "b", "c"]
-    examples = Examples(VERSION, [Example("q", documents, "red shoes")], [1.0, 0.5], "simulated users")
+    examples = Examples([Example("q", documents, "red shoes")], [1.0, 0.5], "simulated users")
     bundle = linear_bundle(tmp_path / "b", [1.0, 0.0, 0.0], examples=examples.bytes(), scope=Scope(2, "<b>Few</b>"))
 
     async def page(settings: ServeSettings) -> str:
