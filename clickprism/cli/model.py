@@ -94,7 +94,7 @@ def score(
 
 
 def export(
-    model: Path,
+    bundle: Path,
     /,
     *,
     format_name: Annotated[str, Parameter(name=("--for", "--format"))],
@@ -112,18 +112,18 @@ def export(
     ```bash
     clickprism model export bundle --for onnx --out ranker.onnx
     clickprism model export bundle --for opensearch --complete --feature-set shop --requests --out upload
-    clickprism model export runs/trees --for solr --name ranker_v2 --out solr
+    clickprism model export bundle --for solr --name ranker_v2 --out solr
     ```
 
     Args:
-        model: Folder of a bundle, of a run of train, or of a model.
+        bundle: Folder of the bundle.
         format_name: System or format: elasticsearch, opensearch, solr, vespa, onnx, lightgbm, xgboost or ranklib.
         out: File to write; a new folder for solr, for vespa and with --requests.
     """
     from clickprism.serve.export.export import export, holds, read_source
 
     holds(format_name)  # an unknown format is an error before anything is read
-    output.result(export(read_source(model, settings), out, format_name=format_name))
+    output.result(export(read_source(bundle, settings), out, format_name=format_name))
 
 
 def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Flat[Output]) -> None:

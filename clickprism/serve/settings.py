@@ -59,8 +59,7 @@ class ExportSettings:
     """How a ranker is described in another system.
 
     Attributes:
-        feature_names: File with the feature names, one per line or as a JSON list. By default the names of the bundle,
-            or feature_1, feature_2, ...
+        feature_names: File with the feature names, one per line or as a JSON list. By default the names of the bundle.
         name: Name of the model in the other system; by default the name of the folder.
         feature_set: Name of the feature set (Elasticsearch, OpenSearch) or feature store (Solr). Or a .json file with
             the answer of the engine to GET _ltr/_featureset/NAME: each feature of the ranker must exist there.

@@ -325,10 +325,7 @@ def test_a_feature_set_of_the_engine_must_have_every_feature(tmp_path: Path) -> 
         read_source(tmp_path / "bundle", ExportSettings(feature_set=str(file)))
 
 
-def test_the_names_of_a_run_are_kept(tmp_path: Path) -> None:
-    model = network_model(Linear())
-    names = ["price", "age", "stock", "brand", "views", "colour", "length"]
-    model.save(tmp_path / "run" / "model")
-    (tmp_path / "run" / "run.json").write_text(json.dumps({"label": "dla", "feature_names": names}))
-    for folder in (tmp_path / "run", tmp_path / "run" / "model"):
-        assert read_source(folder).feature_names == tuple(names)
+def test_the_names_of_a_bundle_are_kept(tmp_path: Path) -> None:
+    for names, wanted in ((["price", *"bcdefg"], ["price", *"bcdefg"]), ([*"1234567"], list(NAMES))):
+        write_bundle(tmp_path / "bundle", network_model(Linear()), feature_names=names, replace=True)
+        assert read_source(tmp_path / "bundle").feature_names == tuple(wanted)
