@@ -4,7 +4,7 @@ Both are handlers of one worker and go through the same limits, token, request l
 same request into the same structure and answers with as many items, unranked. wrk asks over 8 connections for 50
 documents of one of 1,000 queries, in another order than the store has them. Requests are counted by second of the
 worker's CPU time, which depends little on what else runs. The two take many short turns, since a machine's speed
-drifts; the middle of each is told. The service remembers scores of stored rows; the lines "first time" are measured
+drifts; the median of each is reported. The service remembers scores of stored rows; the lines "first time" are measured
 without that, as for queries that were not asked before. The latencies are those of one connection that asks at half
 the rate that the worker can answer.
 """
@@ -33,8 +33,8 @@ import numpy as np
 from benchmarks.base import Result
 from clickprism.serve.http import ranking
 from clickprism.serve.http.app import ENCODE, Service
-from clickprism.serve.http.call import JSON, Answer, Call
 from clickprism.serve.http.messages import Item, RankAnswer, read_rank_request
+from clickprism.serve.http.request import JSON, Answer, Call
 from clickprism.serve.settings import ServeSettings
 
 FEATURES, QUERIES, DOCUMENTS, CONNECTIONS, SECONDS, ROUNDS = 46, 1000, 50, 8, 1, 11
@@ -233,7 +233,7 @@ def main() -> None:
         folder / "bundle",
         settings,
         token=TOKEN,
-        listening=lambda told: print(told.address, flush=True),
+        listening=lambda about: print(about.address, flush=True),
         make=with_peer,
     )
 

@@ -417,7 +417,6 @@ def write_auto_bundle(
         model,
         name=choice["chosen"],
         feature_names=logged.feature_names,
-        naive=naive,
         observation=observation,
         data={
             "clicks": "of the log",

@@ -35,7 +35,7 @@ def bundle(source: Path, /, *, out: Path, settings: Flat[BundleSettings], output
 
     ```bash
     clickprism model bundle runs/dla --out bundle
-    clickprism model bundle runs/dla --naive runs/click --examples 200 --out bundle --replace
+    clickprism model bundle runs/dla --examples 200 --naive runs/click --out bundle --replace
     ```
 
     Args:
@@ -44,7 +44,7 @@ def bundle(source: Path, /, *, out: Path, settings: Flat[BundleSettings], output
     """
     from clickprism.experiments.bundle import bundle_run
 
-    output.result(bundle_run(source, out, settings).facts())
+    output.result(bundle_run(source, out, settings))
     output.next("serve", out)
 
 
@@ -61,9 +61,9 @@ def verify(bundle: Path, /, *, output: Flat[Output]) -> None:
     Args:
         bundle: Folder of the bundle.
     """
-    facts = Bundle.load(bundle).facts()
+    found = Bundle.load(bundle)
     verify_apart(bundle)
-    output.result(facts)
+    output.result(found)
     output.note("The bundle is intact.")
 
 
@@ -94,7 +94,7 @@ def score(
 
 
 def export(
-    model: Path,
+    bundle: Path,
     /,
     *,
     format_name: Annotated[str, Parameter(name=("--for", "--format"))],
@@ -112,18 +112,18 @@ def export(
     ```bash
     clickprism model export bundle --for onnx --out ranker.onnx
     clickprism model export bundle --for opensearch --complete --feature-set shop --requests --out upload
-    clickprism model export runs/trees --for solr --name ranker_v2 --out solr
+    clickprism model export bundle --for solr --name ranker_v2 --out solr
     ```
 
     Args:
-        model: Folder of a bundle, of a run of train, or of a model.
+        bundle: Folder of the bundle.
         format_name: System or format: elasticsearch, opensearch, solr, vespa, onnx, lightgbm, xgboost or ranklib.
         out: File to write; a new folder for solr, for vespa and with --requests.
     """
     from clickprism.serve.export.export import export, holds, read_source
 
     holds(format_name)  # an unknown format is an error before anything is read
-    output.result(export(read_source(model, settings), out, format_name=format_name, seed=settings.seed))
+    output.result(export(read_source(bundle, settings), out, format_name=format_name))
 
 
 def promote(bundle: Path, /, *, to: Path, keep: int = 10, output: Flat[Output]) -> None:
@@ -256,7 +256,7 @@ def serve(source: Path, /, *, no_auth: bool = False, settings: Flat[ServeSetting
     import os
 
     from clickprism.project.run import Project, is_project
-    from clickprism.serve.http.call import new_token
+    from clickprism.serve.http.request import new_token
     from clickprism.serve.http.server import run
 
     if is_project(source):
@@ -279,13 +279,12 @@ def serve(source: Path, /, *, no_auth: bool = False, settings: Flat[ServeSetting
     )
 
 
-def publish(
-    log: Path | None = None, /, *, to: str, follow: bool = False, settings: Flat[PublishSettings], output: Flat[Output]
-) -> None:
+def publish(log: Path | None = None, /, *, to: str, settings: Flat[PublishSettings], output: Flat[Output]) -> None:
     """Publish the click features of a log to a store.
 
-    The new version is built beside the current one, checked, and made current in one step. The password of a Redis
-    server is read from `CLICKPRISM_REDIS_PASSWORD`.
+    The new version is built beside the current one, checked, and made current in one step. Publishing the same content
+    again does nothing, so the command can run on a schedule. The password of a Redis server is read from
+    `CLICKPRISM_REDIS_PASSWORD`.
 
     ```bash
     clickprism store publish mylog --to store
@@ -296,26 +295,16 @@ def publish(
     Args:
         log: Click log whose current click features (`log features`) are published.
         to: Store to fill: a folder (LMDB), or redis://host:port/0?prefix=name.
-        follow: Publish again whenever the log has new click features, until Ctrl-C; one result for each publication.
     """
     from clickprism.log.store import LogStore
     from clickprism.serve.store import publish
 
     typed_address(to)
     store = None if log is None else LogStore.open(log, note=output.note)
-    if not follow:
-        with output.progress("reading") as progress:
-            done = publish.publish(to, settings, log=store, progress=progress, note=output.note)
-        output.result(done)
-        output.next("store", "info", to)
-        return
-    if store is None:
-        raise SettingError("follow", follow, "be given together with a log")
-    try:
-        for done in publish.follow(to, settings, log=store, note=output.note):
-            output.result(done, one_of_many=True)
-    except KeyboardInterrupt:
-        output.note("Stopped. The version that was published last stays current.")
+    with output.progress("reading") as progress:
+        done = publish.publish(to, settings, log=store, progress=progress, note=output.note)
+    output.result(done)
+    output.next("store", "info", to)
 
 
 def store_info(store: str, /, *, output: Flat[Output]) -> None:

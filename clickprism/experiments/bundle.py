@@ -15,14 +15,11 @@ from clickprism.experiments.train import ENCODING, MODEL, RUN, SETTINGS, RunReco
 from clickprism.model import Model
 from clickprism.serve.bundle.examples import MOST, Examples, examples_of
 from clickprism.serve.settings import BundleSettings
-from clickprism.types import Lists
 
 if TYPE_CHECKING:
     from clickprism.serve.bundle.bundle import Bundle
-    from clickprism.training.calibration import Calibration
 
 MODEL_FILE, APPROXIMATION, IMPUTATION = "model.json", "approximation.json", "imputation.json"
-STORED: Final = "stored"
 DEFAULT: Final = BundleSettings()
 
 
@@ -53,13 +50,10 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
     model: Any = _read(source)
     run = source if (source / RUN).is_file() or not isinstance(model, Model) else model_folder(source).parent
     record = RunRecord.read(run) or RunRecord("", 0)
-    imputed: Any = settings.imputation
-    calibration: Calibration | None = None
-    if imputed not in (None, STORED):
-        imputed, calibration = _imputation(Path(imputed))
-    data = record.data
+    data, names = record.data, record.feature_names
     if (run / ENCODING).is_file():
-        data = {**data, "encoding": Encoding.load(run / ENCODING).plain()}
+        encoding = Encoding.load(run / ENCODING)
+        data, names = {**data, "encoding": encoding.plain()}, names or encoding.names
     examples: bytes | None = None
     if settings.examples:
         examples = examples_of_run(source, naive=settings.naive, most=settings.examples).bytes()
@@ -67,10 +61,8 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         out,
         model,
         name=settings.name or run.resolve().name,
-        feature_names=record.feature_names if settings.feature_names is None else names_from(settings.feature_names),
-        naive=None if settings.naive is None else Model.load(model_folder(settings.naive)),
-        imputation=imputed,
-        calibration=calibration,
+        feature_names=names if settings.feature_names is None else names_from(settings.feature_names),
+        imputed=settings.imputed,
         observation=np.array(record.observation) if record.observation else None,
         data=data,
         metrics={**record.metrics, **settings.metrics},
@@ -92,17 +84,6 @@ def _read(source: Path) -> Any:
 
         return read_network(source)
     return Model.load(model_folder(source))
-
-
-def _imputation(folder: Path) -> tuple[Any, Calibration | None]:
-    """Return the imputation model, and the calibration if it is a ranker on features."""
-    if (folder / IMPUTATION).is_file() and (folder / MODEL).is_dir():
-        from clickprism.relevance.imputation import FeatureImputation
-
-        nothing = Lists(np.zeros((0, 0), np.float32), np.zeros(1, np.int64), np.zeros(0, np.str_), np.zeros(0, np.str_))
-        by_features = FeatureImputation.load(folder, lists=nothing)
-        return by_features.model, by_features.calibration
-    return _read(folder), None
 
 
 def saved_settings(run: Path) -> ExperimentSettings | None:

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 from clickprism.errors import ClickprismError, SettingError
 from clickprism.serve.settings import TOKEN_VARIABLE
 
-AGAIN: Final = (0, 408, 429, 502, 503, 504)
+RETRIED: Final = (0, 408, 429, 502, 503, 504)
 """Statuses after which a request is sent again; 0 is no answer."""
 LONGEST_PAUSE: Final = 30.0
 NONE: Final[Mapping[str, str]] = {}
@@ -101,7 +101,7 @@ class Client:
                     failure, pause = _refused(error), error.headers.get("Retry-After", "")
             except (OSError, HTTPException) as error:
                 failure, pause = ServiceError(0, f"{self._address} does not answer: {error}"), ""
-            if attempt == self._retries or failure.status not in AGAIN:
+            if attempt == self._retries or failure.status not in RETRIED:
                 break
             self._sleep(min(LONGEST_PAUSE, float(pause) if pause.isdecimal() else 0.1 * 2.0**attempt))
         raise failure

@@ -24,9 +24,9 @@ class BundleSettings:
 
     Attributes:
         name: Name of the bundle; by default the name of the run.
-        naive: Run or model trained on raw clicks, added to the bundle for comparison.
-        imputation: For an approximation, how to score pairs without clicks: the folder of an imputation model, or
-            `stored` to read imputed values from the online store. By default the mean of the training data.
+        imputed: For an approximation, read the imputed relevance of pairs from the online store (`store publish
+            --imputed`). By default the mean of the training data is imputed.
+        naive: Run or model trained on raw clicks, which the example queries are compared with.
         feature_names: File with the feature names, one per line or as a JSON list. By default the names of the run, or
             feature_1, feature_2, ...
         metrics: Metrics for the model card, such as `--metrics.nDCG@10 0.51`.
@@ -38,8 +38,8 @@ class BundleSettings:
     """
 
     name: str = ""
+    imputed: bool = False
     naive: Path | None = None
-    imputation: str | None = None
     feature_names: Path | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -48,8 +48,9 @@ class BundleSettings:
     replace: bool = False
 
     def __post_init__(self) -> None:
-        if self.examples < 0:
-            raise SettingError("examples", self.examples, "be 0 or more")
+        check_fields(self, examples=(0, None))
+        if self.naive is not None and not self.examples:
+            raise SettingError("naive", str(self.naive), "be given together with --examples")
 
 
 @final
@@ -58,14 +59,12 @@ class ExportSettings:
     """How a ranker is described in another system.
 
     Attributes:
-        feature_names: File with the feature names, one per line or as a JSON list. By default the names of the bundle,
-            or feature_1, feature_2, ...
+        feature_names: File with the feature names, one per line or as a JSON list. By default the names of the bundle.
         name: Name of the model in the other system; by default the name of the folder.
         feature_set: Name of the feature set (Elasticsearch, OpenSearch) or feature store (Solr). Or a .json file with
             the answer of the engine to GET _ltr/_featureset/NAME: each feature of the ranker must exist there.
         requests: Also write requests.json, the requests that upload the model (Elasticsearch, OpenSearch).
         complete: Every document has a value for every feature. Needed by formats that cannot express missing values.
-        seed: Random seed of the rows that the export is checked with.
     """
 
     feature_names: Path | None = None
@@ -73,13 +72,11 @@ class ExportSettings:
     feature_set: str = "clickprism"
     requests: bool = False
     complete: bool = False
-    seed: int = 0
 
     def __post_init__(self) -> None:
         for option, value in (("name", self.name), ("feature_set", self.feature_set)):
             if value is not None and not NAME.fullmatch(value) and not (option == "feature_set" and self.from_file):
                 raise SettingError(option, value, "consist of letters, digits, _, - and .")
-        check_fields(self, seed=(0, None))
 
     @property
     def from_file(self) -> bool:

@@ -73,7 +73,6 @@ def test_the_bundle_scores_raw_features_as_the_saved_ranker_does(undisturbed: Au
     world, bundle = small_world(), Bundle.load(undisturbed.bundle)
     manifest = bundle.manifest
     assert manifest.feature_names == world.logged.feature_names
-    assert manifest.naive is not None
     assert manifest.scope is not None
     assert manifest.scope.rerank_depth == undisturbed.stages["choice"]["scope"]["rerank_depth"]
     assert manifest.scope.reason[1:] in undisturbed.verdict[2]
@@ -86,7 +85,6 @@ def test_the_bundle_scores_raw_features_as_the_saved_ranker_does(undisturbed: Au
         assert np.isfinite(saved.score(lists)).all()
         assert saved.method == {"name": method}
     assert manifest.method["name"] == "log_model"
-    assert manifest.naive.method["name"] == "click"
     assert b"on clicks corrected for position bias" in bundle.read("MODEL_CARD.md")
 
 
@@ -240,7 +238,6 @@ def test_raw_clicks_are_shipped_with_a_warning(
     assert result.chosen == "raw clicks"
     assert result.bundle is not None
     manifest = Bundle.load(result.bundle).manifest
-    assert manifest.naive is None
     assert manifest.notes[0] == "This ranker was trained on raw clicks: position bias remains in it."
     raw, naive = (
         Model.load(path).score(world.test.lists) for path in (result.out / "model", undisturbed.out / "naive")

@@ -15,9 +15,9 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from clickprism.rankers.linear import Linear
 from clickprism.serve.bundle.build import write_bundle
-from clickprism.serve.bundle.examples import VERSION, Example, Examples, Shown
+from clickprism.serve.bundle.examples import Example, Examples, Shown
 from tests.serve.rankers import network_model
-from tests.serve.service_kit import TOKEN, linear_bundle, publish, serving, until_ready
+from tests.serve.service_kit import TOKEN, linear_bundle, serving, until_ready
 from tests.waiting import LIMIT
 
 expect.set_options(timeout=1000 * LIMIT)
@@ -30,7 +30,6 @@ SHOES = [
 ]
 MANY = [Shown(f"d{i}", 1.0 + i, 1, i % 2, 1 / (1 + i), debiased=float((i + 20) % 37)) for i in range(37)]
 EXAMPLES = Examples(
-    VERSION,
     [
         Example("q1", SHOES, "red shoes"),
         Example("q2", SHOES[:1], HOSTILE),
@@ -54,9 +53,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log.mkdir()
     finding = {"name": "position bias", "verdict": "strong", "number": 0.2, "advice": "debias"}
     (log / "diagnosis.json").write_text(f'{{"as_of": "2026-03-01", "findings": [{finding}]}}'.replace("'", '"'))
-    fields = ("month.impressions", "month.clicked")
-    publish(folder / "store", {"q2": {"high": [2000.0, 500.0]}}, fields=fields)
-    with serving(bundle, "--store", str(folder / "store"), "--log", str(log)) as (address, _):
+    with serving(bundle, "--log", str(log)) as (address, _):
         until_ready(address)
         yield address
 
@@ -132,13 +129,12 @@ def test_a_wrong_query_shows_what_there_is(page: Page) -> None:
     expect(page.get_by_text("The log has no document of this query.")).to_be_visible()
 
 
-def test_hostile_text_is_text_and_the_store_has_the_newest_counts(page: Page) -> None:
+def test_hostile_text_is_text(page: Page) -> None:
     page.goto("/?q=q2")
     assert page.get_by_role("heading", level=1).inner_text().strip() == HOSTILE.strip()
     assert page.title().startswith("<script>")
-    assert page.locator("[data-bar=impressions]").inner_text() == "2,000"
-    assert page.locator("[data-bar=clicks]").inner_text() == "25.0%"
-    assert "four weeks up to 2026-03-01" in page.inner_text("main")
+    assert page.locator("[data-bar=impressions]").inner_text() == "1,000"
+    assert page.locator("[data-bar=clicks]").inner_text() == "9.0%"
 
 
 def test_the_page_works_by_keyboard_alone(page: Page) -> None:

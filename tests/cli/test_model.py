@@ -16,11 +16,12 @@ import pytest
 
 from clickprism._util.tables import to_json
 from clickprism.cli.reference import examples
+from clickprism.data.encoding import Encoding
 from clickprism.data.letor import write_letor
 from clickprism.data.synthetic import SyntheticSettings
 from clickprism.experiments.data import read_data
 from clickprism.experiments.settings import DataSettings, ExperimentSettings
-from clickprism.experiments.train import RUN, RunRecord, train_ranker
+from clickprism.experiments.train import ENCODING, RUN, RunRecord, train_ranker
 from clickprism.rankers.lambdamart import LambdaMART
 from clickprism.rankers.linear import Linear
 from clickprism.rankers.mlp import MLP
@@ -29,7 +30,7 @@ from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.export import onnx as onnx_file
 from clickprism.training.settings import FitSettings
 from clickprism.types import JudgedLists, Lists
-from tests.serve.export_models import NAMES, features, model_of
+from tests.serve.export_models import features, model_of
 from tests.serve.rankers import approximation, network_model, raw_lists
 from tests.serve.service_kit import linear_bundle
 
@@ -51,11 +52,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bundle(runs: Path, cli: Run) -> Path:
-    """A bundle of the run `dla`, with the run `click` for comparison."""
+    """A bundle of the run `dla`."""
     out = runs / "bundle"
-    more = ["--naive", runs / "click", "--metrics.nDCG@5", "0.4", "--notes", "a try", "--notes", "another"]
+    more = ["--metrics.nDCG@5", "0.4", "--notes", "a try", "--notes", "another"]
     shown = cli("model", "bundle", runs / "dla", *more, "--out", out, "--json")
-    assert (shown.json["version"], shown.json["naive"], shown.json["kind"]) == (Bundle.load(out).version, True, "mlp")
+    assert (shown.json["version"], shown.json["manifest"]["kind"]) == (Bundle.load(out).version, "mlp")
     assert f"serve {out}" in shown.stderr
     return out
 
@@ -70,13 +71,22 @@ def test_a_bundle_describes_its_run(bundle: Path) -> None:
     assert "| 2 | 0.5000 |" in made.read("MODEL_CARD.md").decode()
 
 
+def test_a_ranker_of_auto_keeps_the_names_of_its_features(tmp_path: Path, cli: Run) -> None:
+    """Its folder has the encoding of the features, and no record of a run."""
+    columns = {"price": [1.0, None] * 2, "brand": ["acme", "bolt"] * 2}
+    table = pa.table({**columns, **{f"f{place}": [0.0, 1.0] * 2 for place in range(3)}})
+    encoding = Encoding.learn(table, table.column_names)
+    network_model(Linear(), "standard").save(tmp_path / "auto" / "naive")
+    encoding.save(tmp_path / "auto" / ENCODING)
+    cli("model", "bundle", tmp_path / "auto" / "naive", "--out", tmp_path / "bundle")
+    assert Bundle.load(tmp_path / "bundle").manifest.feature_names == encoding.names
+
+
 def test_an_approximation_becomes_a_bundle(tmp_path: Path, cli: Run) -> None:
     approximation().save(tmp_path / "approximation")
-    cli("model", "bundle", tmp_path / "approximation", "--imputation", "stored", "--out", tmp_path / "bundle")
+    cli("model", "bundle", tmp_path / "approximation", "--imputed", "--out", tmp_path / "bundle")
     manifest = Bundle.load(tmp_path / "bundle").manifest
-    assert manifest.imputation is not None
-    assert (manifest.kind, manifest.imputation.kind) == ("approximation", "stored")
-    assert manifest.feature_names == ("imputed",)
+    assert (manifest.kind, manifest.feature_names) == ("approximation", ("imputed",))
 
 
 def test_a_bundle_that_cannot_be_created_says_why(runs: Path, bundle: Path, tmp_path: Path, cli: Run) -> None:
@@ -130,24 +140,18 @@ def test_every_kind_of_file_gets_the_same_scores(bundle: Path, tmp_path: Path, c
     )
 
 
-def test_a_run_a_model_and_a_bundle_give_the_same_export(tmp_path: Path, cli: Run) -> None:
-    model = model_of(TREES, kind="standard", missing=True)
-    model.save(tmp_path / "run" / "model")
+def test_a_bundle_is_exported(tmp_path: Path, cli: Run) -> None:
+    model, out = model_of(TREES, kind="standard", missing=True), tmp_path / "ranker.onnx"
     write_bundle(tmp_path / "bundle", model)
-    made = []
-    for number, folder in enumerate(("run", "run/model", "bundle")):
-        out = tmp_path / f"{number}.onnx"
-        shown = cli("model", "export", tmp_path / folder, "--format", "onnx", "--out", out).stdout
-        assert str(out) in shown
-        assert "rows have the same scores" in shown
-        made.append(out.read_bytes())
-    assert made[0] == made[1] == made[2]
+    shown = cli("model", "export", tmp_path / "bundle", "--format", "onnx", "--out", out).stdout
+    assert str(out) in shown
+    assert "rows have the same scores" in shown
     expected = model.trees(model.normaliser.features(features(), np.array([0, len(features())])))  # type: ignore[union-attr]
-    assert onnx_file.read({"model.onnx": made[0]}, features()) == pytest.approx(expected, abs=1e-5)
+    assert onnx_file.read({"model.onnx": out.read_bytes()}, features()) == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_export_has_the_names_of_the_features(tmp_path: Path, cli: Run) -> None:
-    model_of(Linear(), kind="minmax").save(tmp_path / "ranker")
+    write_bundle(tmp_path / "ranker", model_of(Linear(), kind="minmax"))
     names, out = tmp_path / "names.txt", tmp_path / "body.json"
     words = ["title", "body", "age", "stars", "price", "clicks", "brand"]
     names.write_text("\n".join(words) + "\n")
@@ -167,17 +171,17 @@ def test_an_export_has_the_names_of_the_features(tmp_path: Path, cli: Run) -> No
 
 
 def test_files_of_vespa_and_solr(tmp_path: Path, cli: Run) -> None:
-    model_of(TREES).save(tmp_path / "ranker")
+    write_bundle(tmp_path / "ranker", model_of(TREES))
     name = ["--name", "my-trees"]
     cli("model", "export", tmp_path / "ranker", "--format", "vespa", "--out", tmp_path / "vespa", *name)
     profile = (tmp_path / "vespa" / "my-trees.profile").read_text()
-    assert 'expression: lightgbm("my-trees.json")' in profile
+    assert "expression: sum(onnx(my_trees).scores)" in profile
     assert "function feature_7() {" in profile
-    model = json.loads((tmp_path / "vespa" / "models" / "my-trees.json").read_text())
-    assert model["feature_names"] == list(NAMES)
+    graph = (tmp_path / "vespa" / "models" / "my_trees.onnx").read_bytes()
+    assert np.isfinite(onnx_file.read({"model.onnx": graph}, features())).all()
     cli("model", "export", tmp_path / "ranker", "--format", "solr", "--out", tmp_path / "solr", *name)
     assert json.loads((tmp_path / "solr" / "model.json").read_text())["name"] == "my-trees"
-    model_of(Linear(), kind="standard").save(tmp_path / "linear")
+    write_bundle(tmp_path / "linear", model_of(Linear(), kind="standard"))
     cli("model", "export", tmp_path / "linear", "--format", "vespa", "--out", tmp_path / "net")
     assert "tensor<float>(d0[1],d1[7]):[[feature_1, " in (tmp_path / "net" / "linear.profile").read_text()
 
@@ -185,7 +189,7 @@ def test_files_of_vespa_and_solr(tmp_path: Path, cli: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["nothing", "--format", "onnx"], 1, "neither a model nor a bundle"),
+        (["nothing", "--format", "onnx"], 1, "does not exist. Create it with: clickprism model bundle"),
         (["nothing", "--format", "pmml"], 2, "--for must be one of onnx, lightgbm"),
         (["ranker", "--format", "solr", "--feature-set", "a b"], 2, "--feature-set must consist of letters"),
         (["ranker", "--format", "ranklib"], 3, "it has lambdamart models only"),
@@ -194,7 +198,7 @@ def test_files_of_vespa_and_solr(tmp_path: Path, cli: Run) -> None:
 def test_an_export_that_fails_writes_nothing(
     tmp_path: Path, cli: Run, words: Sequence[str], code: int, said: str
 ) -> None:
-    model_of(Linear()).save(tmp_path / "ranker")
+    write_bundle(tmp_path / "ranker", model_of(Linear()))
     source, *more = words
     assert said in cli("model", "export", tmp_path / source, *more, "--out", tmp_path / "out", code=code).stderr
     assert not (tmp_path / "out").exists()
@@ -214,7 +218,7 @@ def test_a_deployment_goes_forward_and_back(tmp_path: Path, cli: Run) -> None:
     assert f"model rollback {shop}" in shown.stderr
     assert not cli("model", "promote", bundles[1], "--to", shop, "--json").json["changed"]
     status = cli("model", "status", shop, "--json").json
-    assert (status["version"], status["previous"], status["bundle"]["kind"]) == (second, [first], "linear")
+    assert (status["version"], status["previous"], status["bundle"]["manifest"]["kind"]) == (second, [first], "linear")
     back = cli("model", "rollback", shop, "--json").json
     assert (back["version"], back["before"]) == (first, second)
     assert first in cli("model", "status", shop).stdout
@@ -232,7 +236,6 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )  # fmt: skip
     for name in ("dla", "click"):
         train_ranker(settings, method=name, out=tmp_path / "runs" / name, show=False)
-    model_of(TREES).save(tmp_path / "runs" / "trees" / "model")
     judged = read_data(data).dataset.test
     write_letor(judged, tmp_path / "test.txt")
     lists = judged.lists

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from datetime import datetime
@@ -108,35 +107,8 @@ def test_what_cannot_be_published_says_why(cli: Run) -> None:
     assert told.startswith("error: LOG must be given, or --features, --imputed or --estimates\n")
     assert "no.csv" in cli("store", "publish", "--features", "no.csv", "--to", "store", code=1).stderr
     assert "not an online store" in cli("store", "publish", "mylog", "--to", "mylog", code=1).stderr
-    told = cli("store", "publish", "mylog", "--to", "store", "--follow", "--snapshot", 1, code=2).stderr
-    assert "--snapshot must not be given together with --follow" in told
-    told = cli("store", "publish", "--features", "features.csv", "--to", "store", "--follow", code=2).stderr
-    assert "--follow must be given together with a log" in told
     told = cli("store", "publish", "--features", "features.csv", "--to", "store", "--snapshot", 1, code=2).stderr
     assert "--snapshot must be given together with a log" in told
-
-
-def test_follow_publishes_again_when_something_changes(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds: list[str] = []
-
-    def pause() -> None:
-        rounds.append("pause")
-        if len(rounds) == 2:
-            Path("new.csv").write_text("query_id,document_id,price\nq,a,1\nq,b,2\n")
-        if len(rounds) == 4:
-            raise KeyboardInterrupt
-
-    Path("new.csv").write_text("query_id,document_id,price\nq,a,1\n")
-    monkeypatch.setattr("clickprism.serve.store.publish._pause", pause)
-    done = cli("store", "publish", "mylog", "--features", "new.csv", "--to", "store", "--follow", "--json")
-    decoder, text, pairs = json.JSONDecoder(), done.stdout, []
-    while text:
-        value, end = decoder.raw_decode(text)
-        pairs.append(value["info"]["pairs"])
-        text = text[end:].lstrip()
-    assert len(pairs) == 2
-    assert pairs[1] == pairs[0] + 1
-    assert "stays current" in done.stderr
 
 
 @pytest.mark.parametrize("kind", ["folder", "redis"])

@@ -19,9 +19,9 @@ from clickprism.model import Model
 from clickprism.rankers.linear import Linear, LinearNetwork
 from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.bundle.bundle import Bundle
-from clickprism.serve.http import call
+from clickprism.serve.http import request as requests
 from clickprism.serve.http.app import Service
-from clickprism.serve.http.call import Tokens, read_tokens
+from clickprism.serve.http.request import Tokens, read_tokens
 from clickprism.serve.scoring.evidence import FIELDS, Evidence, fit_evidence
 from clickprism.serve.settings import PublishSettings, ServeSettings
 from clickprism.serve.store.publish import publish
@@ -175,6 +175,9 @@ def test_features_are_encoded_as_in_training(encoded: Path, tmp_path: Path) -> N
         return [item["score"] for item in sorted(reply.json["items"], key=lambda item: int(item["id"]))]
 
     async def work(service: Service) -> None:
+        (model,) = (await ask(service, "GET", "/v1/models")).json["models"]
+        assert (model["inputs"], model["feature_names"]) == (["price", "brand"], list(ENCODING.names))
+        assert model["data"] == {}, "without the encoding, which may be long"
         assert await scores(service, *rows) == expected.tolist()
         status, detail, pointer = await scores(service, {"price": 1.0}, {"colour": "red"})
         assert (status, pointer) == (422, "/documents/1/features")
@@ -207,7 +210,7 @@ def test_a_text_is_refused_by_a_ranker_on_numbers(tmp_path: Path) -> None:
 
 
 def test_tokens_are_rotated_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "TOKEN_SECONDS", 0.0)
+    monkeypatch.setattr(requests, "TOKEN_SECONDS", 0.0)
     source = bundle_of(tmp_path / "bundle", NAMES, weights=[1.0, 0.0, 0.0])
     file = tmp_path / "tokens"
     file.write_text("old\n")

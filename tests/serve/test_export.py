@@ -43,6 +43,14 @@ def test_trees_in_every_format(format_name: str, kind: Kind | None, missing: boo
     assert np.isnan(rows).any() == package.missing
 
 
+@pytest.mark.parametrize("format_name", OF_TREES)
+def test_trees_of_a_bundle_in_every_format(format_name: str, tmp_path: Path) -> None:
+    """A bundle has no more of LightGBM's text than what was checked."""
+    write_bundle(tmp_path / "bundle", model_of(TREES, missing=True))
+    source = read_source(tmp_path / "bundle", ExportSettings(complete=True))
+    assert export(source, tmp_path / "out", format_name=format_name).rows_checked > 1024
+
+
 @pytest.mark.parametrize(
     ("format_name", "ranker", "kinds"),
     [
@@ -125,7 +133,7 @@ def _down(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("fault", ["threshold", "missing", "leaf"])
-@pytest.mark.parametrize("format_name", ["elasticsearch", "solr", "vespa"])
+@pytest.mark.parametrize("format_name", ["elasticsearch", "solr"])
 def test_the_check_finds_a_threshold_one_step_off_a_missing_value_on_the_wrong_side_and_a_wrong_leaf(
     format_name: str, fault: str
 ) -> None:
@@ -134,8 +142,8 @@ def test_the_check_finds_a_threshold_one_step_off_a_missing_value_on_the_wrong_s
     (name,) = [name for name in package.files if name.endswith(".json") and "features" not in name]
     keys: Any = {
         "threshold": ("threshold", "split_condition"),
-        "missing": ("default_left", "missing"),
-        "leaf": ("leaf_value", "leaf", "value"),
+        "missing": ("missing",),
+        "leaf": ("leaf", "value"),
     }[fault]
 
     def change(value: Any) -> Any:
@@ -164,24 +172,21 @@ def test_the_check_finds_a_threshold_one_step_off_a_missing_value_on_the_wrong_s
 
 def test_one_split_that_is_one_step_off_is_found_whichever_it_is() -> None:
     source = source_of(model_of(replace(TREES, trees=4), missing=True))
-    package = package_of(source, "vespa")
-    (name,) = [name for name in package.files if name.endswith(".json")]
+    package = package_of(source, "xgboost")
+    (name,) = package.files
     held = json.loads(package.files[name])
-    todo = [tree["tree_structure"] for tree in held["tree_info"]]
     tried = 0
-    while todo:
-        node = todo.pop()
-        if "threshold" not in node:
-            continue
-        todo += [node["left_child"], node["right_child"]]
-        for key, wrong in (("threshold", _down(node["threshold"])), ("default_left", not node["default_left"])):
-            if key == "threshold" and (abs(wrong) < 1e-34 or wrong > 1e30):
-                continue
-            right, node[key] = node[key], wrong
-            with pytest.raises(DataError, match="in the model"):
-                check(source, replace(package, files={name: json.dumps(held).encode()}), "vespa", rows=64)
-            node[key] = right
-            tried += 1
+    for tree in held["learner"]["gradient_booster"]["model"]["trees"]:
+        for node in np.flatnonzero(np.array(tree["left_children"]) >= 0).tolist():
+            thresholds, defaults = tree["split_conditions"], tree["default_left"]
+            for values, wrong in ((thresholds, _down(thresholds[node])), (defaults, 1 - defaults[node])):
+                if values is thresholds and (abs(wrong) < 1e-34 or wrong > 1e30):
+                    continue
+                right, values[node] = values[node], wrong
+                with pytest.raises(DataError, match="in the model"):
+                    check(source, replace(package, files={name: json.dumps(held).encode()}), "xgboost", rows=64)
+                values[node] = right
+                tried += 1
     assert tried >= 40
 
 
@@ -320,10 +325,7 @@ def test_a_feature_set_of_the_engine_must_have_every_feature(tmp_path: Path) -> 
         read_source(tmp_path / "bundle", ExportSettings(feature_set=str(file)))
 
 
-def test_the_names_of_a_run_are_kept(tmp_path: Path) -> None:
-    model = network_model(Linear())
-    names = ["price", "age", "stock", "brand", "views", "colour", "length"]
-    model.save(tmp_path / "run" / "model")
-    (tmp_path / "run" / "run.json").write_text(json.dumps({"label": "dla", "feature_names": names}))
-    for folder in (tmp_path / "run", tmp_path / "run" / "model"):
-        assert read_source(folder).feature_names == tuple(names)
+def test_the_names_of_a_bundle_are_kept(tmp_path: Path) -> None:
+    for names, wanted in ((["price", *"bcdefg"], ["price", *"bcdefg"]), ([*"1234567"], list(NAMES))):
+        write_bundle(tmp_path / "bundle", network_model(Linear()), feature_names=names, replace=True)
+        assert read_source(tmp_path / "bundle").feature_names == tuple(wanted)

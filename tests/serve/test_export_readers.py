@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clickprism.errors import DataError
-from clickprism.serve.export import elastic, libraries, solr, vespa
+from clickprism.serve.export import elastic, libraries, solr
 from clickprism.serve.export.forest import LARGEST, Forest, Tree, above, pruned
 from clickprism.serve.export.solr import SLACK, cuts_of
 from clickprism.types import Float32
@@ -117,15 +117,6 @@ def test_solr_adds_its_slack_to_just_the_threshold(values: list[float]) -> None:
 def test_thresholds_that_solr_cannot_have() -> None:
     with pytest.raises(DataError, match="too far apart for solr"):
         cuts_of(np.array([1e-30, 1e30], np.float32))
-
-
-def test_vespa_goes_left_strictly_below_and_by_default_left() -> None:
-    leaves: dict[str, Any] = {"left_child": {"leaf_value": 1.0}, "right_child": {"leaf_value": 2.0}}
-    split = {"split_feature": 0, "threshold": 0.5, "decision_type": "<=", "missing_type": "NaN", **leaves}
-    for default_left, missing in ((True, 1.0), (False, 2.0)):
-        model = {"tree_info": [{"tree_structure": {**split, "default_left": default_left}}]}
-        found = vespa.read(json.dumps(model).encode(), matrix((0.4,), (0.5,), (0.6,), (NAN,)))
-        assert found.tolist() == [1.0, 2.0, 2.0, missing]
 
 
 def test_ranklib_numbers_features_from_1_and_takes_what_is_missing_for_0() -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from clickprism.data.texts import Texts
-from clickprism.errors import DataError
+from clickprism.errors import DataError, UnsupportedError
 from clickprism.rankers.cross_encoder import CrossEncoderNetwork
 from clickprism.rankers.language_model import CrossEncoder
 from clickprism.serve.bundle.build import write_bundle
@@ -142,13 +142,12 @@ def test_a_graph_with_other_outputs_is_refused(folder: Path, monkeypatch: pytest
         serve_language(network)
 
 
-def test_a_model_of_another_form_is_served_by_pytorch(folder: Path, tmp_path: Path) -> None:
+def test_a_model_of_another_form_is_refused(folder: Path, tmp_path: Path) -> None:
     network = network_of(folder, prior=False)
     network.encoder.config.hidden_act = "gelu_new"  # type: ignore[union-attr]
     assert not fits(network.encoder.config)
-    bundle = write_bundle(tmp_path / "bundle", network)
-    assert "served by PyTorch" in bundle.manifest.notes[0]
-    assert LanguageScorer(bundle).reader is None
+    with pytest.raises(UnsupportedError, match=r"only language models of the form of BERT .* store publish --imputed"):
+        write_bundle(tmp_path / "bundle", network)
 
 
 def test_whole_numbers_of_products_never_overflow() -> None:

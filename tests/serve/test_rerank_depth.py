@@ -19,7 +19,7 @@ from clickprism.rankers.mlp import MLP
 from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.bundle.bundle import Bundle, Scope
 from clickprism.serve.bundle.deployment import Deployment
-from clickprism.serve.bundle.examples import VERSION, Example, Examples, Shown
+from clickprism.serve.bundle.examples import Example, Examples, Shown
 from clickprism.serve.http.app import Service
 from clickprism.serve.page.view import view_of
 from clickprism.serve.scoring.batch import score_file
@@ -96,16 +96,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_bundle_keeps_its_scope_and_says_it_everywhere(bundles: dict[int | None, Path], tmp_path: Path) -> None:
     bundle = Bundle.load(bundles[2])
-    assert bundle.manifest.scope == bundle.facts().scope == Scope(2, REASON)
+    assert bundle.manifest.scope == Scope(2, REASON)
     sentence = Scope(2, REASON).sentence()
     assert sentence == (
         "Re-rank only the first 2 documents in the engine's order; the others keep their order below them. " + REASON
     )
     assert sentence in bundle.read("MODEL_CARD.md").decode()
-    assert ["scope", sentence] in bundle.facts().tables()[0].rows
+    assert ["scope", sentence] in bundle.tables()[0].rows
     deployment = Deployment(tmp_path / "shop")
     deployment.promote(bundles[2])
-    assert deployment.status().bundle.scope == Scope(2, REASON)
+    assert deployment.status().bundle.manifest.scope == Scope(2, REASON)
     assert ["scope", sentence] in deployment.status().tables()[0].rows
     full = Bundle.load(bundles[0])
     assert full.manifest.scope == Scope()
@@ -113,12 +113,10 @@ def test_a_bundle_keeps_its_scope_and_says_it_everywhere(bundles: dict[int | Non
 
 
 def test_a_bundle_without_a_scope_has_none_in_its_manifest(bundles: dict[int | None, Path]) -> None:
-    """So that older versions, which refuse unknown names, still read it."""
     bundle = Bundle.load(bundles[None])
-    assert "scope" not in json.loads((bundles[None] / "manifest.json").read_text())
     assert bundle.manifest.scope is None
     assert "candidate list" not in bundle.read("MODEL_CARD.md").decode()
-    assert "scope" not in [row[0] for row in bundle.facts().tables()[0].rows]
+    assert "scope" not in [row[0] for row in bundle.tables()[0].rows]
 
 
 def test_a_null_scope_is_none(bundles: dict[int | None, Path]) -> None:
@@ -376,7 +374,7 @@ def test_the_page_shows_the_ranking_that_is_served(tmp_path: Path) -> None:
     assert [row.id for row in view.debiased] == ["b", "a", "c"]
     assert [row.moved for row in view.rows] == [-1, 1, 0]
     assert [row.id for row in view.naive] == ["a", "b", "c"]
-    examples = Examples(VERSION, [Example("q", documents, "red shoes")], [1.0, 0.5], "simulated users")
+    examples = Examples([Example("q", documents, "red shoes")], [1.0, 0.5], "simulated users")
     bundle = linear_bundle(tmp_path / "b", [1.0, 0.0, 0.0], examples=examples.bytes(), scope=Scope(2, "<b>Few</b>"))
 
     async def page(settings: ServeSettings) -> str:

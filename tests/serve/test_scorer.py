@@ -64,7 +64,7 @@ def test_networks_score_as_their_models(ranker: Any, keep: tuple[int, ...], tmp_
 @pytest.mark.parametrize("ranker", [Linear(), SMALL], ids=["linear", "mlp"])
 def test_columns_that_are_kept_as_they_are(ranker: Any, tmp_path: Path) -> None:
     model = network_model(ranker, keep=(5,))
-    scorer = open_scorer(write_bundle(tmp_path / "bundle", model, naive=network_model(Linear(), seed=1)))
+    scorer = open_scorer(write_bundle(tmp_path / "bundle", model))
     lists = raw_lists(seed=1)
     lists.features[:, 5] = np.nan_to_num(lists.features[:, 5])
     same(scores(scorer, lists), model.score(lists))
@@ -116,16 +116,6 @@ def test_explain_gives_relevance_and_observation(tmp_path: Path) -> None:
     scored = open_scorer(bundle).score(Candidates(features=raw_lists().features[:5]), explain=True)
     np.testing.assert_array_equal(scored.parts["relevance"], scored.scores)
     np.testing.assert_array_equal(scored.parts["observation"], curve)
-
-
-def test_the_page_shows_the_naive_ranking_too(tmp_path: Path) -> None:
-    naive = network_model(Linear(), "minmax", seed=5)
-    bundle = write_bundle(tmp_path / "bundle", network_model(SMALL), naive=naive)
-    lists = raw_lists(seed=6)
-    same(scores(open_scorer(bundle, role="naive"), lists), naive.score(lists))
-    open_scorer(bundle, role="naive").warm()
-    with pytest.raises(DataError, match="has no naive ranker"):
-        open_scorer(write_bundle(tmp_path / "other", naive), role="naive")
 
 
 def test_what_cannot_be_scored_is_named(tmp_path: Path) -> None:

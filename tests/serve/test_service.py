@@ -313,6 +313,41 @@ def test_events_go_into_the_log_once(bundle: Path, tmp_path: Path) -> None:
     assert len(stored(tmp_path / "log")) == 1
 
 
+def test_a_store_without_the_features_is_named(bundle: Path, tmp_path: Path) -> None:
+    """Such as one to which only estimates were published."""
+    store = publish(tmp_path / "store", {"q": {"a": [1.0, 2.0]}}, fields=("price", "clicks"))
+
+    async def work(service: Service) -> None:
+        reply = await ask(service, "POST", "/v1/rank", {"query_id": "q", "documents": ["a"]})
+        assert (reply.status, reply.json["pointer"]) == (422, "/documents/0")
+        assert reply.json["detail"].startswith("the store lacks the feature 'age' that the model needs (store publish")
+
+    run(bundle, ServeSettings(store=str(store)), work)
+
+
+def test_a_newer_store_that_cannot_be_read_is_named_and_the_old_one_stays(bundle: Path, tmp_path: Path) -> None:
+    place = publish(tmp_path / "store", ROWS)
+
+    async def work(service: Service) -> None:
+        (place / "current").write_text("../elsewhere")
+
+        async def named() -> bool:
+            found = (await ask(service, "GET", "/v1/models")).json["store"]
+            assert found["version"] == "v1"
+            return "the newest version cannot be used" in found.get("problem", "")
+
+        await until_async(named)
+        publish(place, ROWS, version="v2")
+
+        async def followed() -> bool:
+            found = (await ask(service, "GET", "/v1/models")).json["store"]
+            return (found["version"], "problem" in found) == ("v2", False)
+
+        await until_async(followed)
+
+    run(bundle, ServeSettings(store=str(place)), work)
+
+
 def test_scores_of_stored_rows_are_computed_once(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = publish(tmp_path / "store", ROWS)
     computed: list[int] = []

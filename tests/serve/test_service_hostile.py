@@ -90,6 +90,8 @@ def test_a_document_without_a_score_does_not_spoil_the_figures_of_the_shadow(
 class Away:
     """A store over the network that takes its time, then fails."""
 
+    problem: Exception | None = None
+
     def __init__(self) -> None:
         self.asked, self.fail = threading.Event(), threading.Event()
 

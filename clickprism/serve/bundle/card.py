@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, StrictUndefined
 
-from clickprism.serve.bundle.bundle import BundleManifest, Part
+from clickprism.serve.bundle.bundle import BundleManifest
 
 KINDS: Final = {
     "linear": "a linear ranker over features",
@@ -19,7 +19,6 @@ KINDS: Final = {
     "lambdamart": "gradient boosted trees (LambdaMART)",
     "approximation": "the approximated doubly robust estimate over click vectors",
     "cross-encoder": "a language model that reads query and document together",
-    "stored": "a value that comes with each pair, such as from the online store",
 }
 MISSING: Final = {
     "mean": "A missing feature (NaN) takes the mean of training.",
@@ -50,11 +49,10 @@ def model_card(manifest: BundleManifest) -> str:
         bundle=manifest,
         kinds=KINDS,
         data=described_data(manifest.data),
-        method=_described(manifest.main),
+        method=_described(manifest),
         settings={name: value for name, value in manifest.method.items() if name != "name"},
         normalisation="none" if normaliser is None else normaliser.get("kind"),
         missing=MISSING[manifest.missing],
-        reads=manifest.kind == "cross-encoder" or (manifest.imputation and manifest.imputation.kind == "cross-encoder"),
     )
     return re.sub("\n{3,}", "\n\n", text).rstrip() + "\n"
 
@@ -70,10 +68,10 @@ def described_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _described(part: Part) -> str:
-    if part.kind == "approximation":
+def _described(manifest: BundleManifest) -> str:
+    if manifest.kind == "approximation":
         return APPROXIMATE
-    name = part.method.get("name")
+    name = manifest.method.get("name")
     from clickprism.debias import METHODS
     from clickprism.settings import resolve
 

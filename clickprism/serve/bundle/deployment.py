@@ -22,9 +22,8 @@ import msgspec
 from clickprism._util.files import DRAFT, atomic_folder, create_folder, lock, write_file
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError, UnsupportedError
-from clickprism.serve.bundle.bundle import Bundle, BundleFacts
+from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.untrusted import verify_apart
-from clickprism.serve.scoring.scorer import Scorer, open_scorer
 
 POINTER: Final = "current.json"
 KEPT: Final = 10
@@ -80,16 +79,17 @@ class DeploymentStatus:
     deployment: Path
     version: str
     since: str
-    bundle: BundleFacts
+    bundle: Bundle
     previous: tuple[str, ...]
 
     def tables(self) -> list[Table]:
         """Return the current bundle and the previous versions."""
+        manifest = self.bundle.manifest
         rows = [
             ["current version", self.version],
             ["since", self.since],
-            ["bundle", f"{self.bundle.name} ({self.bundle.kind}, trained by {self.bundle.method})"],
-            *([] if self.bundle.scope is None else [["scope", self.bundle.scope.sentence()]]),
+            ["bundle", f"{manifest.name} ({manifest.kind}, trained by {manifest.method.get('name')})"],
+            *([] if manifest.scope is None else [["scope", manifest.scope.sentence()]]),
             ["previous versions", ", ".join(self.previous) or "none"],
         ]
         return [Table("", ["deployment", str(self.deployment)], rows)]
@@ -130,7 +130,7 @@ class Deployment:
     def status(self) -> DeploymentStatus:
         """Return which bundle is current, after a check of its files."""
         now = self.pointer()
-        return DeploymentStatus(self.folder, now.version, now.since, self.bundle(now.version).facts(), now.previous)
+        return DeploymentStatus(self.folder, now.version, now.since, self.bundle(now.version), now.previous)
 
     def bundle(self, version: str) -> Bundle:
         """Return the bundle of a version, after a check of its files."""
@@ -201,13 +201,6 @@ class Deployment:
             ours = _VERSION.fullmatch(each.name) or each.name.endswith(DRAFT)
             if ours and each.name not in kept:
                 shutil.rmtree(each, ignore_errors=True)
-
-
-def warmed(bundle: Bundle) -> Scorer:
-    """Return the scorer of a bundle, after a check of its scores on the sample of the bundle."""
-    scorer = open_scorer(bundle)
-    scorer.warm()
-    return scorer
 
 
 def _now() -> str:

@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,12 +123,12 @@ def verify_apart(folder: Path | str, *, memory: int = MEMORY, seconds: int = SEC
     done = subprocess.run(words, capture_output=True, check=False, env=_environment())  # noqa: S603 - our own module
     if done.returncode == 0:
         return
-    told = done.stdout.decode(errors="replace").strip()
-    if not told:
+    message = done.stdout.decode(errors="replace").strip()
+    if not message:
         end = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
         problem = f"ended the process that scored its sample ({end}): it is damaged, or asks for too much"
         raise DataError(problem, file=folder, remedy="Do not serve it; create the bundle again")
-    raise DataError(told)
+    raise DataError(message)
 
 
 def _environment() -> dict[str, str]:
@@ -139,14 +140,18 @@ def _environment() -> dict[str, str]:
 
 def main(folder: Path, memory: int, seconds: int) -> int:
     """Verify a bundle within limits; print what is wrong with it."""
-    from clickprism.serve.scoring.scorer import verify
+    from clickprism.serve.bundle.bundle import Bundle
+    from clickprism.serve.scoring.scorer import open_scorer
 
+    with suppress(ImportError):  # libraries need address space of their own, so they are loaded before the limit
+        import onnxruntime  # noqa: F401
+        import safetensors.numpy  # noqa: F401
     size = sum(file.stat().st_size for file in folder.iterdir()) if folder.is_dir() else 0
     resource.setrlimit(resource.RLIMIT_AS, (memory + SHARE * size,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        verify(folder)
+        open_scorer(Bundle.load(folder)).warm()
     except ClickprismError as error:
         print(error)
         return 1

@@ -33,9 +33,8 @@ def export(source: Source) -> Package:
     if source.kind == "linear":
         if source.normaliser is not None and not source.complete:
             why = "the plugin takes a missing feature as 0, the model as the mean of training"
-            refuse(
-                source, "elasticsearch", why, "Export solr or onnx, or give --complete if no feature is ever missing"
-            )
+            remedy = "Export solr or onnx, or give --complete if no feature is ever missing"
+            refuse(source, "the ranking plugin", why, remedy)
         weights = source.weights()
         offset = float(weights["output.bias"][0])
         notes.append(f"scores lack the constant {offset:.6g}, which the plugin cannot add: same order")

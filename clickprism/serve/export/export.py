@@ -16,9 +16,12 @@ from clickprism._util.files import atomic_folder, read_json, write_errors, write
 from clickprism._util.tables import Table
 from clickprism.data.normalise import Normaliser
 from clickprism.errors import DataError, SettingError, UnsupportedError
-from clickprism.model import MANIFEST, Model
+from clickprism.model import Model
+from clickprism.serve.bundle.build import read_model
+from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.export.check import check
 from clickprism.serve.export.forest import Forest, forest_of
+from clickprism.serve.scoring.scorer import read_sample
 from clickprism.serve.settings import ExportSettings
 from clickprism.types import Float32, Float64, Lists
 
@@ -94,7 +97,7 @@ class Source:
             problem = f"{len(self.feature_names)} names of features but the model takes {self.model.features}"
             raise DataError(problem, remedy="Name each feature once, in the order of the model")
         if len(set(self.feature_names)) < len(self.feature_names):
-            raise DataError("a feature is named twice", remedy="Give every feature a name of its own")
+            raise DataError("a feature is named twice", remedy="Give each feature a unique name")
         for name in self.feature_names:
             if not FEATURE_NAME.fullmatch(name):
                 remedy = "Name features without blanks, quotes, commas, colons and brackets"
@@ -206,37 +209,18 @@ def single(values: Any) -> Any:
     return np.asarray(values, dtype=np.float32).astype(np.float64).tolist()
 
 
-BUNDLE: Final = "manifest.json"
-RECORD: Final = "run.json"  # written by clickprism train beside its folder of the model
-RUN: Final = "model"
 DEFAULT: Final = ExportSettings()
 
 
 def read_source(folder: Path | str, settings: ExportSettings = DEFAULT) -> Source:
-    """Return the ranker in the folder of a run, a model or a bundle, ready to export."""
-    folder = Path(folder)
-    rows: Float32 | None = None
-    names: tuple[str, ...] = ()
-    if (folder / BUNDLE).exists():
-        from clickprism.serve.bundle.build import read_model
-        from clickprism.serve.bundle.bundle import Bundle
-        from clickprism.serve.scoring.scorer import read_sample
-
-        bundle = Bundle.load(folder)
-        model, names, rows = read_model(bundle), bundle.manifest.feature_names, read_sample(bundle, "main")[0].features
-    else:
-        place = next((each for each in (folder, folder / RUN) if (each / MANIFEST.name).exists()), None)
-        if place is None:
-            problem = f"is neither a model nor a bundle: it has no {MANIFEST.name}, no {BUNDLE}"
-            raise DataError(problem, file=folder, remedy="Name a folder of clickprism train or clickprism model bundle")
-        model = Model.load(place)
-        record = next((each for each in (folder / RECORD, folder.parent / RECORD) if each.is_file()), None)
-        names = () if record is None else tuple(map(str, read_json(record).get("feature_names", ())))
+    """Return the ranker of a bundle, ready to export."""
+    bundle = Bundle.load(folder)
+    model, names, rows = read_model(bundle), bundle.manifest.feature_names, read_sample(bundle)[0].features
     if settings.feature_names is not None:
         names = names_from(settings.feature_names)
-    if not names or all(each.isdecimal() for each in names):
-        names = tuple(f"feature_{place}" for place in range(1, model.features + 1))
-    name = settings.name or re.sub(r"[^A-Za-z0-9_.-]", "_", folder.resolve().name).lstrip(".-") or "clickprism"
+    elif all(each.isdecimal() for each in names):
+        names = tuple(f"feature_{each}" for each in names)
+    name = settings.name or re.sub(r"[^A-Za-z0-9_.-]", "_", bundle.folder.name).lstrip(".-") or "clickprism"
     known = _known_set(Path(settings.feature_set), names) if settings.from_file else settings.feature_set
     return Source(model, names, name, known, settings.complete, rows, settings.requests, not settings.from_file)
 
@@ -303,7 +287,7 @@ class Exported:
         return [Table("", ["format", self.format], rows)]
 
 
-def export(source: Source, out: Path | str, *, format_name: str, seed: int = 0) -> Exported:
+def export(source: Source, out: Path | str, *, format_name: str) -> Exported:
     """Write a ranker in a format of `FORMATS`, after a reader of it has scored a sample as the model does.
 
     A format of one file writes it as `out` and replaces an older one; one of several files writes a new folder `out`.
@@ -311,7 +295,7 @@ def export(source: Source, out: Path | str, *, format_name: str, seed: int = 0) 
     package, out = package_of(source, format_name), Path(out)
     if len(package.files) > 1 and out.exists():
         raise DataError("exists already", file=out, remedy=f"{format_name} writes a folder: name a new one with --out")
-    rows = check(source, package, format_name, seed=seed)
+    rows = check(source, package, format_name)
     if source.requests and "requests.json" not in package.files:
         raise SettingError("requests", format_name, "be given with a format of Elasticsearch or OpenSearch")
     files = (out,) if len(package.files) == 1 else tuple(out / name for name in package.files)

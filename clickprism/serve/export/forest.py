@@ -93,7 +93,7 @@ class Forest:
 
 
 def above(thresholds: Float64) -> Float64:
-    """Return the next float32: x < above is x <= threshold. The largest float32 stays as it is."""
+    """Return the next float32: x < above is x <= threshold. The largest float32 does not change."""
     with np.errstate(over="ignore"):
         following = np.nextafter(thresholds.astype(np.float32), np.float32(np.inf))
     held: Float64 = np.minimum(following, LARGEST).astype(np.float64)

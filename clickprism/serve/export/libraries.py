@@ -25,16 +25,12 @@ FILE: Final = "model.txt"
 def export_text(source: Source) -> Package:
     """Return LightGBM's text over raw features, with their names."""
     forest = source.forest
-    head, _, rest = source.model.trees.text.partition("\nTree=0\n")
+    head = source.model.trees.text.partition("\nTree=0\n")[0]
     own = {"feature_names": " ".join(source.feature_names), "feature_infos": " ".join(["none"] * forest.features)}
-    if source.normaliser is None:  # the trees stay as they are
-        del own["feature_infos"]
-        body, _, parameters = rest.partition("\nend of trees\n")
-        trees = [f"Tree=0\n{body}", "end of trees", parameters[parameters.index("\nparameters:") :]]
-    else:
-        trees = [*(_tree_text(place, tree) for place, tree in enumerate(forest.trees)), "end of trees", ""]
     lines = [line.partition("=") for line in head.splitlines() if not line.startswith("tree_sizes=")]
-    text = "\n".join([*(f"{name}{sign}{own.get(name, value)}" for name, sign, value in lines), "", *trees])
+    trees = [_tree_text(place, tree) for place, tree in enumerate(forest.trees)]
+    named = [f"{name}{sign}{own.get(name, value)}" for name, sign, value in lines]
+    text = "\n".join([*named, "", *trees, "end of trees", ""])
 
     def reader(files: Mapping[str, bytes], rows: Float32) -> Float64:
         return Trees.from_text(files[FILE].decode())(rows)

@@ -20,7 +20,6 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from clickprism.serve.http.call import BUSY, Answer, Call, Guard, Tokens, write_line
 from clickprism.serve.http.events import Intake
 from clickprism.serve.http.messages import HealthAnswer, document
 from clickprism.serve.http.metrics import CONTENT_TYPE as METRICS
@@ -29,13 +28,14 @@ from clickprism.serve.http.models import Models
 from clickprism.serve.http.problems import CONTENT_TYPE as PROBLEM
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.http.ranking import RankRoute
+from clickprism.serve.http.request import BUSY, Answer, Call, Guard, Tokens, write_line
 from clickprism.serve.page.page import Page, page_files
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import is_remote
 
 Handler = Callable[[Call], Awaitable[Answer]]
 T = TypeVar("T")
-UNSAID: Final = "a model that should be served is not; GET /v1/models says why"
+NOT_SERVED: Final = "a model that should be served is not; GET /v1/models says why"
 """To clients without a token: the reason may name files and servers."""
 ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -51,7 +51,7 @@ class Service:
     def __init__(self, source: Path, settings: ServeSettings, *, token: str | None, request_lines: bool = True) -> None:
         self.settings, self.request_lines = settings, request_lines
         self.metrics = Metrics()
-        self.models = Models(source, settings, self.metrics, tell_swaps=request_lines)
+        self.models = Models(source, settings, self.metrics, log_swaps=request_lines)
         self.waiting = 0
         tokens = Tokens(token, settings.token_file)
         self.guard = Guard(tokens)
@@ -120,7 +120,7 @@ class Service:
         return Answer(self.metrics.text(), METRICS)
 
     async def _ready(self, _: Call) -> Answer:
-        live, problem = self.models.current.live, None if self.models.problem() is None else UNSAID
+        live, problem = self.models.current.live, None if self.models.problem() is None else NOT_SERVED
         if live is None:
             return Answer(ENCODE(HealthAnswer("starting", problem=problem)), status=503, headers=BUSY)
         return Answer(ENCODE(HealthAnswer("ready", live.version, problem)))

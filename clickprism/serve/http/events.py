@@ -33,9 +33,9 @@ from clickprism.errors import DataError
 from clickprism.log.ingest import ingest
 from clickprism.log.read import detect
 from clickprism.log.store import LogStore
-from clickprism.serve.http.call import BUSY, JSON, Call
 from clickprism.serve.http.messages import EVENT_KEY, NDJSON, EventsAnswer
 from clickprism.serve.http.problems import UNREADABLE, Problem, invalid, malformed
+from clickprism.serve.http.request import BUSY, JSON, Call
 from clickprism.serve.settings import ServeSettings
 
 POINTS: Final = ("batch-written", "batch-ingested", "batch-kept")
@@ -91,12 +91,6 @@ class EventSink:
         self._writer = threading.Thread(target=self._write, name="clickprism-events-writer", daemon=True)
         self._writer.start()
 
-    @property
-    def waiting(self) -> int:
-        """Number of batches of this process that are on disk and wait for the log."""
-        with self._changed:
-            return len(self._waiting)
-
     def accept(self, body: bytes, *, key: str) -> int:
         """Write a batch, JSON lines or an array, to disk and return its number of rows; the log gets it soon."""
         lines = as_lines(body)
@@ -122,11 +116,6 @@ class EventSink:
                 self._waiting.add(path)
                 self._changed.notify_all()
         return rows
-
-    def flush(self, seconds: float) -> bool:
-        """Wait until the log has every batch; return whether it does."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting, seconds)
 
     def close(self) -> None:
         """Try to ingest what waits, then take nothing more; what could not be ingested stays in the inbox."""

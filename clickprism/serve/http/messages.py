@@ -123,6 +123,7 @@ class ModelAnswer(msgspec.Struct, omit_defaults=True):
     method: dict[str, Any]
     metrics: dict[str, float]
     data: dict[str, Any]
+    inputs: list[str] | None = None  # Names by which requests give features, if training encoded them
     rerank_depth: int | None = None
 
 
@@ -133,7 +134,7 @@ class ModelsAnswer(msgspec.Struct, omit_defaults=True):
     models: list[ModelAnswer]  # The current model first
     previous: list[str]  # Versions that a rollback returns to, newest first
     problem: str | None = None  # Why the model that the deployment points to is not served
-    store: dict[str, Any] | None = None  # Version, time and size of the store
+    store: dict[str, Any] | None = None  # Version, time and size of the store; why its newest version is not used
 
 
 @final

@@ -16,14 +16,15 @@ from clickprism._util.files import stamp
 from clickprism.data.encoding import Encoding
 from clickprism.errors import ClickprismError, DataError
 from clickprism.serve.bundle.bundle import Bundle
-from clickprism.serve.bundle.deployment import Deployment, Pointer, warmed
+from clickprism.serve.bundle.deployment import Deployment, Pointer
 from clickprism.serve.bundle.rollout import rollout_folder
 from clickprism.serve.bundle.untrusted import verify_apart
-from clickprism.serve.http.call import write_line
 from clickprism.serve.http.messages import ModelAnswer, ModelsAnswer
 from clickprism.serve.http.metrics import Metrics
+from clickprism.serve.http.request import write_line
 from clickprism.serve.http.shadow import Shadow
 from clickprism.serve.scoring.evidence import FIELDS
+from clickprism.serve.scoring.scorer import open_scorer
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import FeatureStore, open_store
 from clickprism.types import Int64
@@ -51,12 +52,13 @@ class Live:
         self.previous, self.share = ((), 1.0) if pointer is None else (pointer.previous, pointer.share)
         scope = self.manifest.scope
         self.rerank_depth = (scope and scope.rerank_depth) if rerank_depth is None else rerank_depth or None
-        self.scorer = scorer = warmed(bundle)
+        self.scorer = scorer = open_scorer(bundle)
+        scorer.warm()
         self.needs_clicks, self.needs_features, self.needs_texts = (
             name in scorer.needs for name in ("clicks", "features", "texts")
         )
-        within_list = (self.manifest.normaliser or {}).get("kind", "").startswith("query-")
-        self.pointwise = scorer.needs == {"features"} and scorer.kind != "attention" and not within_list
+        apart = scorer.kind != "attention" and not self.manifest.within_list
+        self.pointwise = scorer.needs == {"features"} and apart
         self.refuses_missing = self.manifest.missing == "refuse"
         self.evidence = self.manifest.evidence
         self.column = {name: place for place, name in enumerate(scorer.feature_names)}
@@ -105,7 +107,8 @@ class Live:
             self.since.isoformat(timespec="milliseconds"),
             manifest.method,
             manifest.metrics,
-            manifest.data,
+            {name: value for name, value in manifest.data.items() if name != "encoding"},
+            list(self.encoded) or None,
             self.rerank_depth,
         )
 
@@ -194,8 +197,8 @@ class Follower:
 class Models:
     """The models and the store of a worker: the current one, one that is interleaved with it, and a shadow."""
 
-    def __init__(self, source: Path, settings: ServeSettings, metrics: Metrics, *, tell_swaps: bool) -> None:
-        self._settings, self._metrics, self._tell_swaps = settings, metrics, tell_swaps
+    def __init__(self, source: Path, settings: ServeSettings, metrics: Metrics, *, log_swaps: bool) -> None:
+        self._settings, self._metrics, self._log_swaps = settings, metrics, log_swaps
         self.current = self._follow(source, changed=self._swapped)
         self.challenger: Follower | None = None
         if settings.interleave is not None:
@@ -251,7 +254,9 @@ class Models:
             return {"problem": str(error)}
         self._metrics.age.set(info.age())
         known = {"version": info.version, "as_of": info.as_of_text, "age": round(info.age(), 3)}
-        return known | {"pairs": info.pairs, "fields": list(info.fields)}
+        known |= {"pairs": info.pairs, "fields": list(info.fields)}
+        problem = self.store.problem
+        return known if problem is None else known | {"problem": f"the newest version cannot be used: {problem}"}
 
     def _follow(self, source: Path, **more: Any) -> Follower:
         return Follower(source, self._opened, rerank_depth=self._settings.rerank_depth, **more)
@@ -270,5 +275,5 @@ class Models:
         self._metrics.swaps.labels("failed" if follower.problem else "done").inc()
         if version is not None:
             self._metrics.model(version)
-        if self._tell_swaps or follower.problem is not None:
+        if self._log_swaps or follower.problem is not None:
             write_line({"event": "model", "model_version": version, "problem": follower.problem})

@@ -16,10 +16,10 @@ import numpy as np
 from clickprism.errors import DataError
 from clickprism.evaluation.interleaving import team_draft
 from clickprism.serve.bundle.rollout import is_interleaved
-from clickprism.serve.http.call import BUSY, JSON, Answer, Call
 from clickprism.serve.http.messages import Document, Item, RankAnswer, RankRequest, read_rank_request
 from clickprism.serve.http.metrics import Metrics
 from clickprism.serve.http.problems import Problem, invalid
+from clickprism.serve.http.request import BUSY, JSON, Answer, Call
 from clickprism.serve.scoring.scorer import Candidates, Scored
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import FeatureStore, Found, StoreUnavailableError, is_remote
@@ -126,7 +126,7 @@ def _score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
     if live.needs_features:
         if x is not None and columns["features"] is not None:
             stored = x[:, columns["features"]]
-        features = stored if inputs.bare and stored is not None else _features(request, live, stored)
+        features = stored if inputs.bare and stored is not None else _features(inputs, live, stored)
     if live.needs_clicks:
         if x is None or columns["clicks"] is None:
             raise Problem(503, "the store lacks click fields that the model needs", kind="store")
@@ -136,23 +136,16 @@ def _score(inputs: Inputs, live: Live, *, explain: bool) -> Scored:
     lost = None
     if features is not None and found is not None and live.refuses_missing and not found.whole:
         lost = (found.places < 0) & np.isnan(features).any(1)
+        features = np.where(lost[:, None], np.float32(0), features)
     try:
-        if lost is None or not lost.any():
-            return live.scorer.score(Candidates(request.query, texts, features, clicks), explain=explain)
-        rest = np.flatnonzero(~lost)
-        texts = None if texts is None else [texts[place] for place in rest.tolist()]
-        features, clicks = (None if values is None else values[rest] for values in (features, clicks))
         scored = live.scorer.score(Candidates(request.query, texts, features, clicks), explain=explain)
     except DataError as error:
         raise Problem(422, str(error), kind="unscorable", pointer="/documents") from None
-
-    def spread(values: Float64) -> Float64:
-        whole = np.full(len(inputs.ids), np.nan)
-        whole[rest] = values
-        return whole
-
-    parts = {name: values if name == "observation" else spread(values) for name, values in scored.parts.items()}
-    return Scored(spread(scored.scores), parts)
+    if lost is None or not lost.any():
+        return scored
+    by_document = {name: values for name, values in scored.parts.items() if name != "observation"}
+    parts = {name: np.where(lost, np.nan, values) for name, values in by_document.items()}
+    return Scored(np.where(lost, np.nan, scored.scores), {**scored.parts, **parts})
 
 
 def order(scores: Float64, depth: int | None) -> Int64:
@@ -203,9 +196,9 @@ def drafted(
     return made, None if None in depths else max(depth for depth in depths if depth is not None)
 
 
-def _features(request: RankRequest, live: Live, stored: Float32 | None) -> Float32:
+def _features(inputs: Inputs, live: Live, stored: Float32 | None) -> Float32:
     """Return raw features in the order of the model: those of the request, else of the store, else NaN, [n, F]."""
-    names = live.scorer.feature_names
+    names, request = live.scorer.feature_names, inputs.request
     columns = slice(None) if request.feature_names is None else _columns(request.feature_names, names)
     whole = np.full((len(request.documents), len(names)), np.nan, np.float32) if stored is None else stored.copy()
     rows, lists = list[int](), list[list[float | None]]()
@@ -218,11 +211,19 @@ def _features(request: RankRequest, live: Live, stored: Float32 | None) -> Float
             rows.append(place)
             lists.append(values)
         elif stored is None:
-            detail = "the model needs features, and there is no store that has them: give them with each document"
-            raise invalid(detail, "/documents", place)
+            raise invalid(f"{_without_features(inputs, live)}: give them with each document", "/documents", place)
     if rows:
         whole[rows] = np.array(lists, np.float32)[:, columns]
     return whole
+
+
+def _without_features(inputs: Inputs, live: Live) -> str:
+    """Return why there are no features for a request."""
+    if inputs.found is None:
+        return "the model needs features, and there is no store that has them"
+    known = set(inputs.found.info.fields)
+    lacking = next(name for name in live.scorer.feature_names if name not in known)
+    return f"the store lacks the feature {lacking!r} that the model needs (store publish --features)"
 
 
 def _write_named(values: dict[str, Any], row: Float32, live: Live, place: int, *, stored: bool) -> None:

@@ -26,10 +26,10 @@ from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.serve.bundle.untrusted import verify_apart
 from clickprism.serve.http.app import Service
-from clickprism.serve.http.call import read_tokens, write_line
 from clickprism.serve.http.metrics import FOLDER
 from clickprism.serve.http.models import Live, load
 from clickprism.serve.http.protocol import Protocol
+from clickprism.serve.http.request import read_tokens, write_line
 from clickprism.serve.settings import TOKEN_VARIABLE, ServeSettings, check_token
 from clickprism.serve.store.base import open_store
 
@@ -42,7 +42,7 @@ LATEST: Final = 2.0
 LOGGING: Final = {
     "version": 1,
     "disable_existing_loggers": False,
-    "handlers": {"lines": {"class": "clickprism.serve.http.call.JsonHandler"}},
+    "handlers": {"lines": {"class": "clickprism.serve.http.request.JsonHandler"}},
     "loggers": {"uvicorn": {"handlers": ["lines"], "level": "ERROR", "propagate": False}},
     "root": {"handlers": ["lines"], "level": "WARNING"},
 }
@@ -115,7 +115,7 @@ def run(
         host, port = sock.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         shown = token if generated else None
-        told = Listening(address, host, port, os.getpid(), live.version, live.manifest.kind, shown, live.rerank_depth)
+        about = Listening(address, host, port, os.getpid(), live.version, live.manifest.kind, shown, live.rerank_depth)
         config = Config(
             partial(worker, partial(make, source, settings, token=token, request_lines=request_lines)),
             factory=True,
@@ -134,7 +134,7 @@ def run(
         )
         del live  # the supervisor needs no model
         workers = Workers(config, [sock])  # from here on, SIGINT and SIGTERM end the service in order
-        listening(told)
+        listening(about)
         workers.run()
 
 

@@ -26,7 +26,7 @@ WAITING: Final = 256
 
 @final
 class Shadow:
-    """Compares the ranking that was answered with that of a second model, in a thread of its own."""
+    """Compares the ranking that was answered with that of a second model, in a separate thread."""
 
     def __init__(self, follower: Follower, store: FeatureStore | None, metrics: Metrics) -> None:
         self._follower, self._store, self._metrics = follower, store, metrics

@@ -211,7 +211,7 @@ def check_graph(content: bytes, *, file: object) -> None:
     if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
         raise DataError("keeps weights in another file, which a bundle has none of", file=file)
     if model.functions or model.training_info or model.graph.sparse_initializer:
-        raise DataError("has functions of its own or parts for training", file=file)
+        raise DataError("defines functions, or has parts for training", file=file)
     for node in model.graph.node:
         _check_node(node, file)
     if not any(node.domain == FUSED for node in model.graph.node):

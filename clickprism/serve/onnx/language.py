@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 import numpy as np
 
-from clickprism.errors import DataError
+from clickprism.errors import DataError, UnsupportedError
 from clickprism.rankers.text_tokens import DOCUMENT, QUERY
 from clickprism.serve.onnx.graph import FLOAT, FUSED, INT32, INT64, Graph
 from clickprism.serve.scoring.language import (
@@ -198,14 +198,16 @@ class ServedLanguage:
         return probabilities(odds_of(self._reader, queries, documents))
 
 
-def serve_language(network: CrossEncoderNetwork, *, int8: bool = True) -> ServedLanguage | CrossEncoderNetwork:
-    """Return a network as ONNX graphs, checked against PyTorch; itself if its language model has another form.
+def serve_language(network: CrossEncoderNetwork, *, int8: bool = True) -> ServedLanguage:
+    """Return a network as ONNX graphs, checked against PyTorch; an error if its language model is no BERT.
 
     Quantised graphs are used if they lose at most .005 nDCG@10 on generated texts, where the order in single precision
     defines the grades.
     """
     if not fits(network.encoder.config):
-        return network
+        problem = "only language models of the form of BERT are served, with the exact GELU"
+        remedy = "Score pairs in advance (relevance impute apply) and publish them: store publish --imputed"
+        raise UnsupportedError(problem, remedy=remedy)
     queries, documents = made_up(network)
     exact = language_files(network, int8=False)
     by_float = odds_of(LanguageReader(*exact, cached=False), queries, documents)

@@ -156,8 +156,8 @@ def _tokens(graph: Graph, features: str, continuous: str, network: AttentionNetw
         missing = together * size - (network.features - len(codes))
         padded = graph.op("Pad", continuous, columns([0, 0, 0, missing])) if missing else continuous
         values = graph.op("Transpose", graph.shaped(padded, 0, together, size, 1), perm=[1, 0, 2, 3])
-        bent = graph.op("Add", graph.op("Mul", values, slope), tensors["body.tokens.bias"])
-        flat = graph.shaped(graph.activated(bent, "elu"), 0, 0, size * units)
+        shifted = graph.op("Add", graph.op("Mul", values, slope), tensors["body.tokens.bias"])
+        flat = graph.shaped(graph.activated(shifted, "elu"), 0, 0, size * units)
         mixed = graph.op("MatMul", flat, tensors["body.tokens.mix"])
         placed = graph.op("Add", mixed, own[:together])
         found.append(graph.op("Transpose", placed, perm=[1, 0, 2]))

@@ -16,10 +16,10 @@ from markupsafe import Markup
 from clickprism._util.tables import code_html
 from clickprism.errors import ClickprismError
 from clickprism.serve.bundle.card import described_data
-from clickprism.serve.bundle.examples import Example, Examples, read_examples
-from clickprism.serve.http.call import BUSY, Answer, Call, Tokens
+from clickprism.serve.bundle.examples import Examples, read_examples
 from clickprism.serve.http.models import Live, Models
 from clickprism.serve.http.problems import Problem
+from clickprism.serve.http.request import BUSY, Answer, Call, Tokens
 from clickprism.serve.page.view import (
     CHART,
     Curve,
@@ -55,8 +55,7 @@ MOST_ENTERING: Final = 8
 PICKS: Final = 12
 ROWS: Final = 10
 """Number of documents of each ranking that are shown first."""
-COUNTS: Final = ("month.impressions", "month.clicked")
-NOTHING: Final = Examples(1, [])
+NOTHING: Final = Examples([])
 FILE: Final = "examples.json"
 
 
@@ -154,7 +153,6 @@ class Page:
         depth = None if live is None else live.rerank_depth
         examples, problem = self._examples(live)
         query = find(examples, wanted)
-        counts, counted = (None, "") if query is None else self._counts(query, examples)
         diagnosis, undiagnosed = read_diagnosis(self._settings.log, None if live is None else live.bundle)
         curve = None if diagnosis is None else diagnosis.curve
         if curve is None:
@@ -169,8 +167,8 @@ class Page:
             "limit": limit,
             "suggested": suggestions(examples, wanted, most=PICKS),
             "changed": [] if wanted.strip() else most_changed(examples, most=PICKS, rerank_depth=depth),
-            "view": None if query is None else view_of(query, counts, rerank_depth=depth),
-            "counted": counted,
+            "view": None if query is None else view_of(query, rerank_depth=depth),
+            "source": examples.source,
             "reranks": "" if depth is None else f"; re-ranks only the first {depth:,}",
             "problem": problem,
             "points": curve_points(curve.values, top=top) if len(curve.values) > 1 else [],
@@ -195,22 +193,6 @@ class Page:
                     problem = str(error)
             self._read = (live.version, examples, problem)
         return self._read[1], self._read[2]
-
-    def _counts(self, query: Example, examples: Examples) -> tuple[dict[str, tuple[int, int]] | None, str]:
-        """Return impressions and clicks of the last month from the store, if it has them, and what they are of."""
-        old = f"Clicks and impressions are from {examples.source}." if examples.source else ""
-        store, ids = self._models.store, [each.id for each in query.documents]
-        try:
-            found = None if store is None else store.get(query.id, ids)
-        except ClickprismError:
-            found = None
-        if found is None or not set(COUNTS) <= set(found.info.fields) or not found.found.any():
-            return None, old
-        columns = found.x[:, [found.info.fields.index(name) for name in COUNTS]].tolist()
-        rows = zip(ids, columns, found.found, strict=True)
-        counts = {name: (int(shown), int(clicked)) for name, (shown, clicked), there in rows if there}
-        until = f"{found.info.as_of:%Y-%m-%d %H:%M} UTC"
-        return counts, f"Clicks and impressions are from the store: four weeks up to {until}."
 
     def _facts(self, live: Live | None, examples: Examples) -> list[tuple[str, str]]:
         if live is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -153,25 +153,15 @@ class View:
     notices: list[str]
 
 
-def view_of(
-    query: Example, live: Mapping[str, tuple[int, int]] | None = None, *, rerank_depth: int | None = None
-) -> View:
-    """Return the rankings of a query.
-
-    Args:
-        query: of the examples.
-        live: impressions and clicks by document id, where the online store has them: they are shown instead.
-        rerank_depth: number of documents that the service re-ranks, from the first of the log; None for all.
-    """
-    documents, empty = query.documents, (0, 0)
-    known = [(live or {}).get(each.id, (each.impressions, each.clicks)) for each in documents]
-    shown, clicks = np.array(known or [empty], np.float64)[: len(known)].T
-    observation = np.array([each.observation for each in documents])
+def view_of(query: Example, *, rerank_depth: int | None = None) -> View:
+    """Return the rankings of a query; of the documents in the order of the log, the first few may be re-ranked."""
+    documents = query.documents
+    shown, clicks, observation, debiased, naive = (
+        np.array([getattr(each, name) or 0.0 for each in documents], np.float64)
+        for name in ("impressions", "clicks", "observation", "debiased", "naive")
+    )
     rates = _ratio(clicks, shown)
     relevance = _ratio(rates, observation)
-    debiased, naive = (
-        np.array([getattr(each, name) or 0.0 for each in documents], np.float64) for name in ("debiased", "naive")
-    )
     naive_ranks: list[int | None] = [None] * len(documents)
     if all(each.naive is not None for each in documents):
         naive_ranks = list(_ranks(naive, rerank_depth))
@@ -206,7 +196,7 @@ def view_of(
 def find(examples: Examples, wanted: str) -> Example | None:
     """Return the query of this text or id, whatever its case; else the only one that begins so.
 
-    >>> known = Examples(1, [Example("1", [], text="Red shoes"), Example("2", [], text="blue shoes")])
+    >>> known = Examples([Example("1", [], text="Red shoes"), Example("2", [], text="blue shoes")])
     >>> find(known, "red SHOES ").id, find(known, "blu").id, find(known, "green")
     ('1', '2', None)
     """

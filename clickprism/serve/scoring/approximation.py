@@ -1,28 +1,25 @@
-"""Scores by the approximated doubly robust estimate, from click vectors and an imputation."""
+"""Scores by the approximated doubly robust estimate, from click vectors and imputed relevance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 
 from clickprism.errors import DataError
 from clickprism.relevance.click_vectors import VectorScale, most_shown
 from clickprism.serve.bundle.bundle import Bundle, read_arrays
-from clickprism.serve.scoring.features import CHUNK, FeatureScorer
+from clickprism.serve.scoring.features import CHUNK
 from clickprism.serve.scoring.scorer import Candidates, Need, Scored, check_sample, open_session
 from clickprism.types import Float64
 
 OUTPUTS: Final = ["estimate", "affine", "trade_off", "spread"]
 SMALL: Final = 1e-6
-STORED: Final = "stored"
-Impute: TypeAlias = Callable[[Candidates], Float64]
 
 
 @final
 class ApproximationScorer:
-    """Scores by click vectors and what the imputation needs; see `clickprism.serve.scoring.scorer.Scorer`."""
+    """Scores by click vectors, and imputed relevance if there is any; see `clickprism.serve.scoring.scorer.Scorer`."""
 
     kind = "approximation"
 
@@ -36,8 +33,8 @@ class ApproximationScorer:
         except (KeyError, DataError) as error:
             problem = f"does not fit the click fields of the manifest ({error})"
             raise DataError(problem, file=bundle.path("network.safetensors")) from None
-        self._impute, needs, self.feature_names, self._tolerance = _imputation(bundle, threads)
-        self.needs: frozenset[Need] = needs | {"clicks"}
+        self.feature_names, self._mean = manifest.feature_names, float(manifest.settings["imputed"])
+        self.needs: frozenset[Need] = frozenset({"features", "clicks"} if self.feature_names else {"clicks"})
         file = bundle.path("network.onnx")
         self._session = open_session(bundle.read("network.onnx"), threads=threads, file=file)
 
@@ -69,42 +66,17 @@ class ApproximationScorer:
 
     def warm(self) -> None:
         """Score the sample of the bundle; raise an error if its scores have changed."""
-        check_sample(self, self._bundle, "main", tolerance=self._tolerance)
+        check_sample(self, self._bundle)
 
-
-def _imputation(bundle: Bundle, threads: int) -> tuple[Impute, frozenset[Need], tuple[str, ...], float | None]:
-    """Return what imputes, what it needs of the candidates, the features that it takes, and its tolerance."""
-    part = bundle.manifest.imputation
-    mean = float(bundle.manifest.settings["imputed"])
-    if part is None:
-        return lambda candidates: np.full(len(candidates), mean), frozenset(), (), None
-    if part.kind == STORED:
-        names = bundle.manifest.feature_names
-        return lambda candidates: _stored(candidates, names, mean), frozenset({"features"}), names, None
-    if part.kind == "cross-encoder":
-        from clickprism.serve.scoring.language import LanguageScorer
-
-        reader = LanguageScorer(bundle, threads=threads, role="imputation")
-        return lambda candidates: reader.score(candidates).scores, reader.needs, (), reader.tolerance
-    from scipy.special import expit
-
-    ranker = FeatureScorer(bundle, threads=threads, role="imputation")
-    slope, intercept = part.calibration or (1.0, 0.0)
-
-    def impute(candidates: Candidates) -> Float64:
-        scores = ranker.score(candidates).scores
-        return np.clip(expit(slope * scores + intercept), SMALL, 1 - SMALL)
-
-    return impute, ranker.needs, ranker.feature_names, None
-
-
-def _stored(candidates: Candidates, names: tuple[str, ...], mean: float) -> Float64:
-    """Return the imputation that comes with the candidates, such as from the store; the mean if it is missing."""
-    given = candidates.features
-    if given is None or given.ndim != 2 or given.shape[1] != len(names):
-        raise DataError(f"the ranker needs one feature of each document, {names[0]!r}: what is imputed")
-    values = given[:, 0].astype(np.float64)
-    wrong = (values < 0) | (values > 1)
-    if wrong.any():
-        raise DataError(f"imputed values are probabilities, got {values[int(np.argmax(wrong))]:g}")
-    return np.clip(np.where(np.isnan(values), mean, values), SMALL, 1 - SMALL)
+    def _impute(self, candidates: Candidates) -> Float64:
+        """Return the imputed relevance of each candidate, such as from the store; the mean where it is missing."""
+        if not self.feature_names:
+            return np.full(len(candidates), self._mean)
+        given = candidates.features
+        if given is None or given.ndim != 2 or given.shape[1] != 1:
+            raise DataError(f"the ranker needs the feature {self.feature_names[0]!r} of each document")
+        values = given[:, 0].astype(np.float64)
+        wrong = (values < 0) | (values > 1)
+        if wrong.any():
+            raise DataError(f"imputed values are probabilities, got {values[int(np.argmax(wrong))]:g}")
+        return np.clip(np.where(np.isnan(values), self._mean, values), SMALL, 1 - SMALL)

@@ -17,7 +17,13 @@ from clickprism.serve.scoring.scorer import Candidates, Scorer, open_scorer
 from clickprism.types import Float32
 
 IDS: Final = ("query_id", "document_id")
-TABLES: Final = (".csv", ".tsv", ".jsonl")
+TABLES: Final = {
+    ".parquet": "read_parquet(?)",
+    ".csv": "read_csv(?, header = true, all_varchar = true)",
+    ".tsv": "read_csv(?, header = true, all_varchar = true)",
+    ".jsonl": "read_json(?, format = 'newline_delimited')",
+}
+"""What DuckDB reads a kind of table with."""
 ROWS: Final = 65_536
 Block: TypeAlias = tuple[dict[str, Any], Candidates]  # the ids of rows of a file, and what is scored
 
@@ -65,7 +71,7 @@ def score_file(
         raise DataError("the ranker reads texts, which files of features do not have", file=file)
     ids: dict[str, list[Any]] = {}
     scores = []
-    for named, candidates in _blocks(file, scorer, whole=by_list(bundle)):
+    for named, candidates in _blocks(file, scorer, whole=bundle.manifest.within_list):
         scores.append(scorer.score(candidates).scores)
         for name, values in named.items():
             ids.setdefault(name, []).append(values)
@@ -78,18 +84,9 @@ def score_file(
     return ScoredFile(bundle.manifest.name, bundle.version, len(columns["score"]), seconds, out)
 
 
-def by_list(bundle: Bundle) -> bool:
-    """Return whether features are normalised within each list."""
-    rankers = (bundle.manifest.main, bundle.manifest.imputation)
-    kinds = [part.normaliser["kind"] for part in rankers if part is not None and part.normaliser is not None]
-    return any(str(kind).startswith("query-") for kind in kinds)
-
-
 def _blocks(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
     if not file.is_file():
         raise DataError("does not exist", file=file, remedy="Name a file of LETOR text, Parquet, CSV or JSON lines")
-    if file.suffix == ".parquet":
-        return _parquet(file, scorer, whole=whole)
     return _table(file, scorer, whole=whole) if file.suffix in TABLES else _letor(file, scorer)
 
 
@@ -107,44 +104,26 @@ def _letor(file: Path, scorer: Scorer) -> Iterator[Block]:
 
 
 def _table(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
-    from clickprism.data.tables import read_table
+    import duckdb
 
-    wanted = {*scorer.feature_names, *scorer.click_fields}
-    table = read_table(file, lambda name: "names" if name in IDS else "numbers" if name in wanted else "none")
-    _check_columns(file, scorer, table.header)
-    numbers: dict[str, Float32] = {name: column.astype(np.float32) for name, column in table.numbers.items()}
-    if len(table):
-        yield _block(file, scorer, numbers, {**table.names}, whole=whole)
-
-
-def _parquet(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    reader, names = TABLES[file.suffix], (*scorer.feature_names, *scorer.click_fields)
     try:
-        opened = pq.ParquetFile(file)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"is not a Parquet file ({error})", file=file) from None
-    with opened:
-        names = opened.schema_arrow.names
-        _check_columns(file, scorer, names)
-        chosen = [name for name in names if name in {*IDS, *scorer.feature_names, *scorer.click_fields}]
-        rows = max(opened.metadata.num_rows, 1) if whole else ROWS
-        for batch in opened.iter_batches(batch_size=rows, columns=chosen):
-            values = {name: batch.column(place) for place, name in enumerate(chosen)}
-            ids = {name: np.array(values.pop(name).cast(pa.string()).to_pylist()) for name in IDS if name in values}
-            numbers = {name: _numbers(file, name, column) for name, column in values.items()}
-            yield _block(file, scorer, numbers, ids, whole=whole)
-
-
-def _numbers(file: Path, name: str, column: Any) -> Float32:
-    import pyarrow as pa
-
-    try:
-        found: Float32 = column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid as error:
-        raise DataError(f"has a column {name!r} that is not a number ({error})", file=file) from None
-    return found
+        with duckdb.connect() as connection:
+            header = [row[0] for row in connection.execute(f"DESCRIBE FROM {reader}", [str(file)]).fetchall()]
+            _check_columns(file, scorer, header)
+            ids = [name for name in IDS if name in header]
+            typed = [*((name, "VARCHAR") for name in ids), *((name, "FLOAT") for name in names)]
+            columns = ['"{}"::{}'.format(name.replace('"', '""'), kind) for name, kind in typed]
+            found = connection.sql(f"SELECT {', '.join(columns)} FROM {reader}", params=[str(file)])  # noqa: S608
+            for batch in [found.to_arrow_table()] if whole else found.to_arrow_reader(ROWS):
+                values = [batch.column(place) for place in range(len(columns))]
+                texts = {name: np.array(each.to_pylist()) for name, each in zip(ids, values, strict=False)}
+                numbers = [each.to_numpy(zero_copy_only=False) for each in values[len(ids) :]]
+                if len(batch):
+                    yield _block(file, scorer, dict(zip(names, numbers, strict=True)), texts, whole=whole)
+    except duckdb.Error as error:
+        problem = str(error).partition("\n")[0]
+        raise DataError(f"cannot be read ({problem})", file=file, remedy="Correct the file") from None
 
 
 def _check_columns(file: Path, scorer: Scorer, header: Any) -> None:

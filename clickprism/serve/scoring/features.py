@@ -10,7 +10,7 @@ import numpy as np
 
 from clickprism.data.normalise import Normaliser
 from clickprism.errors import DataError
-from clickprism.serve.bundle.bundle import Bundle, Role, file_name, read_arrays
+from clickprism.serve.bundle.bundle import Bundle, read_arrays
 from clickprism.serve.bundle.untrusted import checked_trees
 from clickprism.serve.scoring.scorer import Candidates, Need, Scored, check_sample, open_session
 from clickprism.types import Bool, Float32, Float64, Int64
@@ -26,28 +26,27 @@ class FeatureScorer:
     needs: frozenset[Need] = frozenset({"features"})
     click_fields: tuple[str, ...] = ()
 
-    def __init__(self, bundle: Bundle, *, threads: int = 1, role: Role = "main") -> None:
-        part = bundle.manifest.part(role)
-        self.kind, self.feature_names = part.kind, bundle.manifest.feature_names
-        self._bundle, self._role, width = bundle, role, len(self.feature_names)
+    def __init__(self, bundle: Bundle, *, threads: int = 1) -> None:
+        own = bundle.manifest
+        self.kind, self.feature_names = own.kind, own.feature_names
+        self._bundle, width = bundle, len(self.feature_names)
         self._shape, self._before = (width,), None
-        self._observation = np.array(bundle.manifest.observation if role == "main" else ())
+        self._observation = np.array(own.observation)
         without_rule: Bool | None = np.ones(width, np.bool_)  # features whose missing value has no rule
         normaliser = None
-        if part.normaliser is not None:
-            arrays = read_arrays(bundle, file_name(role, "normaliser.safetensors"))
-            normaliser = Normaliser.from_state(part.normaliser, arrays)
+        if own.normaliser is not None:
+            normaliser = Normaliser.from_state(own.normaliser, read_arrays(bundle, "normaliser.safetensors"))
             if len(normaliser.mean) != width:
                 raise DataError(f"the normaliser is of {len(normaliser.mean)} features", file=bundle.folder)
             if normaliser.kind != "none":
                 without_rule = np.isin(np.arange(width), normaliser.keep)
-        if part.kind == "lambdamart":
-            self._before, self._forward = normaliser, _trees(bundle, role, threads)
+        if own.kind == "lambdamart":
+            self._before, self._forward = normaliser, _trees(bundle, threads)
         else:
-            if part.kind == "attention":  # its network has a rule for codes
+            if own.kind == "attention":  # its network has a rule for codes
                 without_rule = None
-            self._before = None if part.normaliser is not None and part.normaliser.get("in_graph") else normaliser
-            self._forward = _network(bundle, role, threads, without_rule)
+            self._before = None if own.normaliser is not None and own.normaliser.get("in_graph") else normaliser
+            self._forward = _network(bundle, threads, without_rule)
 
     def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
         """Return scores, [n]; with `explain` relevance, and observation if the method has a curve."""
@@ -74,7 +73,7 @@ class FeatureScorer:
 
     def warm(self) -> None:
         """Score the sample of the bundle; raise an error if its scores have changed."""
-        check_sample(self, self._bundle, self._role)
+        check_sample(self, self._bundle)
 
 
 def _offsets(candidates: Candidates, rows: int) -> Int64:
@@ -86,12 +85,12 @@ def _offsets(candidates: Candidates, rows: int) -> Int64:
     return offsets
 
 
-def _network(bundle: Bundle, role: Role, threads: int, without_rule: Bool | None) -> Forward:
+def _network(bundle: Bundle, threads: int, without_rule: Bool | None) -> Forward:
     """Return the graph of a bundle as a function.
 
     A document that lacks a feature `without_rule` gets the score NaN, whatever a ReLU would make of the missing value.
     """
-    name = file_name(role, "network.onnx")
+    name = "network.onnx"
     session = open_session(bundle.read(name), threads=threads, file=bundle.path(name))
     shape = [given.shape[1:] for given in session.get_inputs()]
     if shape != [[len(bundle.manifest.feature_names)]]:
@@ -113,10 +112,10 @@ def _network(bundle: Bundle, role: Role, threads: int, without_rule: Bool | None
     return forward
 
 
-def _trees(bundle: Bundle, role: Role, threads: int) -> Forward:
+def _trees(bundle: Bundle, threads: int) -> Forward:
     from clickprism.rankers.lambdamart import Trees
 
-    name = file_name(role, "trees.txt")
+    name = "trees.txt"
     try:
         trees = Trees.from_text(checked_trees(bundle.read(name).decode(), features=len(bundle.manifest.feature_names)))
     except (DataError, UnicodeDecodeError) as error:

@@ -1,28 +1,24 @@
-"""Scores by a cross-encoder that reads query and document, in ONNX Runtime or PyTorch."""
+"""Scores by a cross-encoder that reads query and document, in ONNX Runtime."""
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from clickprism.data.bm25 import BM25, BM25Corpus
 from clickprism.errors import ClickprismError, DataError, MissingExtraError
 from clickprism.rankers.text_tokens import Layout, Pairs, Tokens, assemble, by_length, distinct_texts, pair_up, tokenise
-from clickprism.serve.bundle.bundle import Bundle, Role
-from clickprism.serve.scoring.scorer import Candidates, Need, Scored, check_sample, open_session
+from clickprism.serve.bundle.bundle import Bundle
+from clickprism.serve.scoring.scorer import TOLERANCE, Candidates, Need, Scored, check_sample, open_session
 from clickprism.settings import build
 from clickprism.types import Float32, Float64
-
-if TYPE_CHECKING:
-    from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-
 
 ENTRY: Final = 200  # bytes that an entry takes beside its value: the key, the places in two tables
 
@@ -84,6 +80,7 @@ class TextCache:
 
 
 PAIRS, TEXTS, ABOUT, TOKENIZER, CORPUS = "pairs.onnx", "texts.onnx", "about.json", "tokenizer.json", "corpus.json"
+FILES: Final = (PAIRS, TEXTS, ABOUT, TOKENIZER, CORPUS)
 BUDGET: Final = 256  # tokens at a time: their states stay in the nearest cache, and little is padding
 PAIR_BYTES: Final = 64 << 20  # about 300,000 pairs
 TEXT_BYTES: Final = 128 << 20  # about 75,000 texts of a width of 384
@@ -100,7 +97,7 @@ class Reading:
         query_tokens: Maximum number of tokens of a query.
         bias: The bias b of the log odds.
         slopes: Slopes u, one for each score of the prior; empty without one.
-        text_tokens: Maximum number of tokens of a text that is read by itself, for the prior.
+        text_tokens: Maximum number of tokens of a text that is read alone, for the prior.
         int8: Whether the graphs are quantised.
     """
 
@@ -195,15 +192,6 @@ class LanguageReader:
         return np.stack([value for value in found if value is not None])
 
 
-def read_reading(content: bytes, *, file: object) -> Reading | None:
-    """Return how to read, from about.json; None for a bundle of PyTorch weights."""
-    try:
-        values = json.loads(content)
-        return None if set(values) == {"padding"} else build(Reading, values, path=ABOUT)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"does not say how to read ({error})", file=file, remedy="Create the bundle again") from None
-
-
 def _batched(session: Any, pairs: Pairs) -> Float32:
     """Return the outputs of a session for each pair, in batches of similar length, [pairs, outputs]."""
     wanted = {each.name for each in session.get_inputs()}
@@ -238,7 +226,6 @@ def _corpus(about: dict[str, Any]) -> BM25Corpus:
     return BM25Corpus(BM25(**about["bm25"]), int(about["documents"]), float(about["mean_length"]), having)
 
 
-Read: TypeAlias = Callable[[str, list[str]], Float64]
 SMALL: Final = 1e-6
 INT8: Final = 0.02
 """A warm scorer in int8 may differ by so much: other processors round states to other whole numbers."""
@@ -246,66 +233,37 @@ INT8: Final = 0.02
 
 @final
 class LanguageScorer:
-    """Scores by texts: the probability of a click in the first slot (see `clickprism.serve.scoring.scorer.Scorer`).
-
-    Attributes:
-        reader: Reader by ONNX Runtime; None if PyTorch reads, for language models whose graph we do not write.
-        tolerance: By how much scores may differ on another processor; None for the default.
-    """
+    """Scores by texts: the probability of a click in the first slot (see `clickprism.serve.scoring.scorer.Scorer`)."""
 
     kind = "cross-encoder"
     needs: frozenset[Need] = frozenset({"texts"})
     feature_names: tuple[str, ...] = ()
     click_fields: tuple[str, ...] = ()
 
-    def __init__(self, bundle: Bundle, *, threads: int = 1, role: Role = "main") -> None:
-        self._bundle, self._role = bundle, role
-        self.reader = open_reader(bundle, threads=threads, role=role)
-        self.tolerance = INT8 if self.reader is not None and self.reader.reading.int8 else None
-        self._odds = _by_torch(read_network(bundle, role)) if self.reader is None else self.reader.odds
+    def __init__(self, bundle: Bundle, *, threads: int = 1) -> None:
+        self._bundle = bundle
+        try:
+            files = {name: bundle.read(name) for name in FILES if name in bundle.manifest.files}
+            reading = build(Reading, json.loads(files[ABOUT]), path=ABOUT)
+            self._reader = LanguageReader(reading, files, version=bundle.version, threads=threads, file=bundle.folder)
+        except ClickprismError:
+            raise
+        except Exception as error:
+            problem = f"is no cross-encoder ({type(error).__name__}: {error})"
+            raise DataError(problem, file=bundle.folder, remedy="Create the bundle again") from None
+        self._tolerance = INT8 if reading.int8 else TOLERANCE
 
     def score(self, candidates: Candidates, *, explain: bool = False) -> Scored:
         """Return probabilities, [n]; with `explain` the same as relevance."""
         if candidates.query is None or candidates.texts is None:
             raise DataError("the ranker reads: it needs the text of the query and of each document")
         texts = list(candidates.texts)
-        scores = probabilities(self._odds(candidates.query, texts)) if texts else np.zeros(0)
+        scores = probabilities(self._reader.odds(candidates.query, texts)) if texts else np.zeros(0)
         return Scored(scores, {"relevance": scores} if explain else {})
 
     def warm(self) -> None:
         """Score the sample of the bundle; raise an error if its scores have changed."""
-        check_sample(self, self._bundle, self._role, tolerance=self.tolerance)
-
-
-def open_reader(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> LanguageReader | None:
-    """Return what reads by ONNX Runtime; None for a bundle of PyTorch weights."""
-    files = bundle.read_part(role)
-    try:
-        reading = read_reading(files[ABOUT], file=bundle.folder)
-        if reading is None:
-            return None
-        return LanguageReader(reading, files, version=f"{bundle.version} {role}", threads=threads, file=bundle.folder)
-    except ClickprismError:
-        raise
-    except Exception as error:
-        raise _broken(bundle, error) from None
-
-
-def read_network(bundle: Bundle, role: Role = "main") -> CrossEncoderNetwork:
-    """Return the cross-encoder of a bundle of weights, in PyTorch; nothing in its files is run."""
-    try:
-        from clickprism.rankers.cross_encoder import CrossEncoderNetwork
-        from clickprism.rankers.language_model import CrossEncoder
-    except ImportError:
-        raise MissingExtraError("lm", "scoring by a language model") from None
-    part = bundle.manifest.part(role)
-    settings = build(CrossEncoder, part.settings, path="settings")
-    try:
-        return CrossEncoderNetwork.of_files(settings, bundle.read_part(role))
-    except ClickprismError:
-        raise
-    except Exception as error:
-        raise _broken(bundle, error) from None
+        check_sample(self, self._bundle, tolerance=self._tolerance)
 
 
 def probabilities(odds: Float64) -> Float64:
@@ -317,11 +275,3 @@ def probabilities(odds: Float64) -> Float64:
     from scipy.special import expit
 
     return np.clip(expit(odds), SMALL, 1 - SMALL)
-
-
-def _by_torch(network: CrossEncoderNetwork) -> Read:
-    return lambda query, texts: network.odds(network.pairs([query] * len(texts), texts))
-
-
-def _broken(bundle: Bundle, error: Exception) -> DataError:
-    return DataError(f"is no cross-encoder ({error})", file=bundle.folder, remedy="Create the bundle again")

@@ -1,14 +1,13 @@
 """Score documents with a bundle, whatever ranker it contains.
 
 Features are raw, as the bundle names them; a scorer normalises them like its training data. Networks run in ONNX
-Runtime, trees in LightGBM; only language models other than BERT need PyTorch. Several threads may use a scorer.
+Runtime, trees in LightGBM; nothing needs PyTorch. Several threads may use a scorer.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, final
 
 import msgspec
@@ -16,7 +15,7 @@ import numpy as np
 
 from clickprism.errors import DataError, MissingExtraError
 from clickprism.rankers import RANKERS
-from clickprism.serve.bundle.bundle import Bundle, Role
+from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.onnx.graph import check_graph
 from clickprism.types import Float32, Float64, Int64
 
@@ -87,9 +86,9 @@ class Scorer(Protocol):
         ...
 
 
-def open_scorer(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> Scorer:
-    """Return the scorer of the main ranker of a bundle, or of the naive one; a call may use this many threads."""
-    kind = bundle.manifest.part(role).kind
+def open_scorer(bundle: Bundle, *, threads: int = 1) -> Scorer:
+    """Return the scorer of a bundle; a call of it may use this many threads."""
+    kind = bundle.manifest.kind
     if kind == "approximation":
         from clickprism.serve.scoring.approximation import ApproximationScorer
 
@@ -97,22 +96,13 @@ def open_scorer(bundle: Bundle, *, threads: int = 1, role: Role = "main") -> Sco
     if kind == "cross-encoder":
         from clickprism.serve.scoring.language import LanguageScorer
 
-        return LanguageScorer(bundle, threads=threads, role=role)
+        return LanguageScorer(bundle, threads=threads)
     if kind not in RANKERS:
         known = ", ".join([*RANKERS, "approximation", "cross-encoder"])
         raise DataError(f"is of kind {kind!r}, which no scorer knows", file=bundle.folder, remedy=f"Known: {known}")
     from clickprism.serve.scoring.features import FeatureScorer
 
-    return FeatureScorer(bundle, threads=threads, role=role)
-
-
-def verify(folder: Path | str) -> Bundle:
-    """Return the bundle in a folder, after a check of every file and of the scores of each of its rankers."""
-    bundle = Bundle.load(folder)
-    open_scorer(bundle).warm()
-    if bundle.manifest.naive is not None:
-        open_scorer(bundle, role="naive").warm()
-    return bundle
+    return FeatureScorer(bundle, threads=threads)
 
 
 def open_session(content: bytes, *, threads: int, file: object, varying: bool = False) -> Any:
@@ -145,7 +135,7 @@ NAME: Final = "sample.json"
 TOLERANCE: Final = 1e-4  # of the largest score: other processors add in another order
 
 
-def read_sample(bundle: Bundle, role: Role) -> tuple[Candidates, Float64]:
+def read_sample(bundle: Bundle) -> tuple[Candidates, Float64]:
     """Return the sample of a bundle, and the scores that its ranker gave."""
     try:
         held = json.loads(bundle.read(NAME))
@@ -154,7 +144,7 @@ def read_sample(bundle: Bundle, role: Role) -> tuple[Candidates, Float64]:
             for name in ("features", "clicks")
         )
         candidates = Candidates(held.get("query"), held.get("texts"), features, clicks)
-        scores = np.array(held["scores"][role], dtype=np.float64)
+        scores = np.array(held["scores"], dtype=np.float64)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"is no sample ({error})", file=bundle.path(NAME), remedy="Create the bundle again") from None
     return candidates, scores
@@ -170,7 +160,7 @@ def check_same(found: Float64, wanted: Float64, *, tolerance: float, file: objec
     raise DataError(problem, file=file, remedy="Create the bundle again, with this version of clickprism")
 
 
-def check_sample(scorer: Scorer, bundle: Bundle, role: Role, *, tolerance: float | None = None) -> None:
+def check_sample(scorer: Scorer, bundle: Bundle, *, tolerance: float = TOLERANCE) -> None:
     """Score the sample of a bundle; raise an error if its scores have changed."""
-    candidates, wanted = read_sample(bundle, role)
-    check_same(scorer.score(candidates).scores, wanted, tolerance=tolerance or TOLERANCE, file=bundle.folder)
+    candidates, wanted = read_sample(bundle)
+    check_same(scorer.score(candidates).scores, wanted, tolerance=tolerance, file=bundle.folder)

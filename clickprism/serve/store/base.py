@@ -24,7 +24,7 @@ from clickprism._util.tables import Table
 from clickprism.errors import ClickprismError, DataError, SettingError
 from clickprism.types import Bool, Float32, Float64, Int64, check
 
-AGAIN: Final = "Publish it again: clickprism store publish"
+REMEDY: Final = "Publish it again: clickprism store publish"
 LAYOUT: Final = 1
 """Of what is stored; readers refuse any other."""
 IMPUTED: Final = "imputed"
@@ -82,12 +82,12 @@ class StoreInfo:
         """
         try:
             if values["layout"] != LAYOUT:
-                raise DataError(f"has the layout {values['layout']}, not {LAYOUT}", file=what, remedy=AGAIN)
+                raise DataError(f"has the layout {values['layout']}, not {LAYOUT}", file=what, remedy=REMEDY)
             empty = np.array([np.nan if value is None else value for value in values["empty"]], np.float32)
             as_of, fields = datetime.fromisoformat(values["as_of"]), tuple(map(str, values["fields"]))
             return cls(str(values["version"]), as_of, fields, empty, int(values["pairs"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"does not describe a store ({error})", file=what, remedy=AGAIN) from None
+            raise DataError(f"does not describe a store ({error})", file=what, remedy=REMEDY) from None
 
 
 @final
@@ -138,7 +138,13 @@ class Found(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class FeatureStore(Protocol):
-    """Where rankers get features from: safe to use from several threads."""
+    """Where rankers get features from: safe to use from several threads.
+
+    Attributes:
+        problem: Why the version that was published last is not used; None if it is.
+    """
+
+    problem: Exception | None
 
     @property
     def info(self) -> StoreInfo:
@@ -244,7 +250,7 @@ def unpack(value: Buffer, *, fields: int, what: str) -> Block:
         names = str(value[start : start + size], "utf-8").split("\0")
         rows: Float32 = np.ndarray((count, width), "<f4", value, first)
         return Block(rows if rows.flags.aligned else rows.copy(), dict(zip(names, range(count), strict=True)), {})
-    raise DataError("is damaged, or of another version", file=what, remedy=AGAIN)
+    raise DataError("is damaged, or of another version", file=what, remedy=REMEDY)
 
 
 @final

@@ -28,7 +28,7 @@ from clickprism._util.crash_points import crash_point
 from clickprism._util.files import DRAFT, create_folder, lock, stamp, sync, write_errors, write_file
 from clickprism.errors import DataError
 from clickprism.serve.store.base import (
-    AGAIN,
+    REMEDY,
     Block,
     Found,
     StoreInfo,
@@ -57,14 +57,14 @@ class LmdbSnapshot:
         try:
             values, size = json.loads(file.read_text(encoding="utf-8")), data.stat().st_size
             if size != values["bytes"]:
-                raise DataError(f"has {size:,} bytes, not {values['bytes']:,}", file=data, remedy=AGAIN)
+                raise DataError(f"has {size:,} bytes, not {values['bytes']:,}", file=data, remedy=REMEDY)
             self.info = StoreInfo.from_plain(values, what=str(file))
             self._env = lmdb.open(str(folder), readonly=True, lock=False, readahead=False, max_spare_txns=16)
             queries = self._env.stat()["entries"]
             if queries != values.get("queries", queries):
-                raise DataError(f"has {queries:,} queries, not {values['queries']:,}", file=data, remedy=AGAIN)
+                raise DataError(f"has {queries:,} queries, not {values['queries']:,}", file=data, remedy=REMEDY)
         except (ValueError, KeyError, TypeError, lmdb.Error) as error:
-            raise DataError(f"is damaged ({error})", file=folder, remedy=AGAIN) from None
+            raise DataError(f"is damaged ({error})", file=folder, remedy=REMEDY) from None
         self.folder, self._local = folder, threading.local()
         self._blocks: dict[str, Block] = {}
         self._remembered = 0
@@ -98,7 +98,7 @@ class LmdbSnapshot:
         except lmdb.Error as error:
             del self._local.transaction
             transaction.abort()
-            raise DataError(f"has a damaged page ({error})", file=self.folder / DATA, remedy=AGAIN) from None
+            raise DataError(f"has a damaged page ({error})", file=self.folder / DATA, remedy=REMEDY) from None
         return found
 
 
@@ -123,9 +123,9 @@ def current_folder(folder: Path) -> Path:
         remedy = f"Fill it with: clickprism store publish LOG --to {folder}"
         raise StoreUnavailableError(f"{folder}: holds no published store. {remedy}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot be read ({error})", file=folder / POINTER, remedy=AGAIN) from None
+        raise DataError(f"cannot be read ({error})", file=folder / POINTER, remedy=REMEDY) from None
     if not name or name != Path(name).name:
-        raise DataError("does not name a snapshot", file=folder / POINTER, remedy=AGAIN)
+        raise DataError("does not name a snapshot", file=folder / POINTER, remedy=REMEDY)
     return folder / SNAPSHOTS / name
 
 
@@ -185,7 +185,7 @@ class LmdbStore:
             except FileNotFoundError:  # removed after the pointer was read, or lost
                 before, folder = folder, current_folder(self.folder)
                 if folder == before:
-                    raise DataError("has lost its files", file=folder, remedy=AGAIN) from None
+                    raise DataError("has lost its files", file=folder, remedy=REMEDY) from None
 
 
 POINTS: Final = ("store-begun", "store-filled", "store-moved", "store-switched")

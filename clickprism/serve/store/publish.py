@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
 
-from clickprism._util.files import sha256, stamp
+from clickprism._util.files import sha256
 from clickprism._util.progress import Progress, no_progress
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, EngineError, SettingError
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     Builder: TypeAlias = LmdbBuilder | RedisBuilder
 
 DEFAULT: Final = PublishSettings()
-POLL_SECONDS: Final = 10.0
-"""Seconds between two looks at the log in `follow`."""
 _BATCH: Final = 8192
 _SAMPLE: Final = 64
 _PAIR: Final = ("query_id", "document_id")
@@ -204,34 +202,6 @@ def publish(
         raise EngineError(f"{first}. The version that was published before stays current") from None
 
 
-def follow(
-    to: Path | str,
-    settings: PublishSettings = DEFAULT,
-    *,
-    log: LogStore,
-    note: Callable[[str], None] = lambda _: None,
-) -> Iterator[Published]:
-    """Publish now, and again whenever the log has a new snapshot or a table changes; this never ends by itself."""
-    for name in ("snapshot", "as_of"):
-        if getattr(settings, name) is not None:
-            raise SettingError(name, getattr(settings, name), "not be given together with --follow")
-
-    def state() -> object:
-        files = [path for path in (settings.features, settings.imputed, settings.estimates) if path is not None]
-        return log.table("snapshots").version, [stamp(path) for path in files]
-
-    before = None
-    while True:
-        if (now := state()) != before:
-            yield publish(to, settings, log=log, note=note)
-            before = now
-        _pause()
-
-
-def _pause() -> None:
-    time.sleep(POLL_SECONDS)
-
-
 def _fill(target: Builder, batches: Iterator[pa.RecordBatch], info: StoreInfo, progress: Progress) -> Published:
     """Write all queries, compare some, evenly spread over all, with what the store gives back, and switch."""
     kept: list[tuple[str, list[str], Float32]] = []
@@ -270,8 +240,8 @@ def _describe(sources: Sequence[Source], as_of: datetime | None) -> StoreInfo:
     if twice:
         raise DataError(f"the field {twice[0]!r} comes twice", remedy="Give one of them another name")
     time_of = as_of or sources[0].as_of
-    told = [2, time_of.isoformat(), [(source.fingerprint, source.fields) for source in sources]]
-    version = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    content = [2, time_of.isoformat(), [(source.fingerprint, source.fields) for source in sources]]
+    version = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
     empty = np.concatenate([source.empty for source in sources]).astype(np.float32)
     return StoreInfo(version, time_of, fields, empty, 0)
 

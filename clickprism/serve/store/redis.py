@@ -23,8 +23,8 @@ import redis
 from clickprism._util.crash_points import crash_point
 from clickprism.errors import DataError, SettingError
 from clickprism.serve.store.base import (
-    AGAIN,
     PASSWORD_VARIABLE,
+    REMEDY,
     Found,
     StoreInfo,
     StoreUnavailableError,
@@ -97,11 +97,11 @@ class RedisSnapshot:
         text: Any = client.get(address.key(name, "info"))
         what = f"{address}: the snapshot {name}"
         if text is None:
-            raise DataError("has no description", file=what, remedy=AGAIN)
+            raise DataError("has no description", file=what, remedy=REMEDY)
         try:
             self.info = StoreInfo.from_plain(json.loads(text), what=what)
         except ValueError:
-            raise DataError("has a damaged description", file=what, remedy=AGAIN) from None
+            raise DataError("has a damaged description", file=what, remedy=REMEDY) from None
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
         """Return the rows of these documents, whichever version is current."""
@@ -121,6 +121,8 @@ class RedisSnapshot:
 @final
 class RedisStore:
     """The store in a Redis server, `redis://host:port/0?prefix=name`, open to read. It may be shared by threads."""
+
+    problem: Exception | None = None  # each lookup asks for the newest version: it is used, or an error
 
     def __init__(self, url: str) -> None:
         self._address = RedisAddress(url)

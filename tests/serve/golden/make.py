@@ -19,7 +19,6 @@ from clickprism.rankers.mlp import MLP
 from clickprism.serve.bundle.build import to_json, write_bundle
 from clickprism.serve.bundle.bundle import SCHEMA
 from clickprism.serve.scoring.scorer import Candidates, open_scorer
-from clickprism.training.calibration import Calibration
 from tests.serve.rankers import approximation, click_vectors, cross_encoder, network_model, raw_lists, tree_model
 
 HERE = Path(__file__).parent
@@ -41,19 +40,15 @@ def main() -> None:
             "mlp": (network_model(MLP(hidden=(6, 4)), "log1p"), {}, Candidates(features=features)),
             "mlp-by-list": (network_model(MLP(hidden=(3,)), "query-standard"), {}, Candidates(features=features)),
             "attention": (network_model(codes, keep=(5,)), {}, Candidates(features=features)),
-            "lambdamart": (tree_model(trees=2), {"naive": network_model(Linear())}, Candidates(features=features)),
-            "approximation": (approximation(), {"imputation": "stored"}, Candidates(features=stored, clicks=clicks)),
-            "approximation-features": (
-                approximation("published"),
-                {"imputation": tree_model("standard", trees=1), "calibration": Calibration(0.7, -1.5)},
-                Candidates(features=features, clicks=clicks),
-            ),
+            "lambdamart": (tree_model(trees=2), {}, Candidates(features=features)),
+            "approximation": (approximation(), {"imputed": True}, Candidates(features=stored, clicks=clicks)),
+            "approximation-mean": (approximation("published"), {}, Candidates(clicks=clicks)),
             "cross-encoder": (network, {}, texts),
         }
         for name, (model, more, candidates) in made.items():
             bundle = write_bundle(out / name, model, created=WHEN, metrics={"nDCG@10": 0.5}, **more)
             scores = open_scorer(bundle).score(candidates).scores
-            (out / f"{name}.json").write_bytes(to_json(candidates, {"main": scores}))
+            (out / f"{name}.json").write_bytes(to_json(candidates, scores))
 
 
 if __name__ == "__main__":
