@@ -216,7 +216,7 @@ def _xy(points: Sequence[Point]) -> tuple[list[float], list[float]]:
 
 def _examination_axes(axes: Axes, deepest: int) -> None:
     """Label the axes, and draw the legend above them, where no line is."""
-    position_axis(axes, deepest, "position")
+    position_axis(axes, deepest)
     axes.set(ylabel="examination", ylim=(0, 1.03))
     above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3, "columnspacing": 1.4}
     axes.legend(frameon=False, fontsize=9, labelcolor=INK, **above)

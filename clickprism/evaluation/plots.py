@@ -105,7 +105,7 @@ def observation_curve(
         if intervals is not None and name in intervals:
             low, high = (np.asarray(end, dtype=np.float64) / float(estimate[0]) for end in intervals[name])
             axes.fill_between(_positions(curve), low, high, color=drawn[name].colour, alpha=0.2, linewidth=0)
-    position_axis(axes, deepest, "position")
+    position_axis(axes, deepest)
     axes.set_ylabel("observation relative to position 1")
     axes.set_ylim(bottom=0)
     add_legend(axes)
@@ -143,7 +143,7 @@ def relevance_by_position(
     axes.fill_between(_positions(seen), low, high, color=COLOURS[0], alpha=0.2, linewidth=0)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("relative to position 1 of the log")
-    position_axis(axes, len(seen), "position")
+    position_axis(axes, len(seen))
     add_legend(axes)
     return figure
 
@@ -191,15 +191,10 @@ def training_curve(
 
 
 @styled
-def method_dots(
-    comparison: Comparison, *, measure: Measure | None = None, looks: Mapping[str, Look] | None = None
-) -> Figure:
-    """Plot a dot for each method with its interval, for the first measure of the comparison or another one."""
-    what = comparison.measures[0] if measure is None else measure
+def method_dots(comparison: Comparison, *, looks: Mapping[str, Look] | None = None) -> Figure:
+    """Plot a dot for each method with its interval, for the first measure of the comparison."""
+    what = comparison.measures[0]
     rows = comparison.of(what)
-    if not rows:
-        known = ", ".join(map(str, comparison.measures))
-        raise DataError(f"{what} was not compared", remedy=f"The comparison has {known}")
     figure, axes = new_figure(height=0.9 + 0.42 * len(rows))
     drawn = looks or looks_of(row.method for row in rows)
     for place, row in enumerate(rows):
@@ -257,11 +252,11 @@ def add_legend(axes: Axes) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **style)
 
 
-def position_axis(axes: Axes, deepest: int, label: str) -> None:
+def position_axis(axes: Axes, deepest: int) -> None:
     """Label the x axis with positions from 1, about ten of them."""
     step = max(1, -(-deepest // 10))
     axes.set_xticks([1, *range(1 + step, deepest + 1, step)])
-    axes.set_xlabel(label)
+    axes.set_xlabel("position")
 
 
 def _positions(curve: Float64) -> Float64:

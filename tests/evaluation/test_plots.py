@@ -98,12 +98,6 @@ def test_the_best_step_is_marked() -> None:
         training_curve({"dla": ([0, 1], [0.5])}, measure="MAP")
 
 
-def test_dots_refuse_a_measure_that_was_not_compared() -> None:
-    values = Evaluation((Measure.parse("MAP"),), np.array([[0.5, 0.6]]), np.array(["a", "b"]), "drop")
-    with pytest.raises(DataError, match=r"MAP\(rel=1\)"):
-        method_dots(compare({"a": values}), measure=Measure.parse("MRR"))
-
-
 def test_looks_differ_and_do_not_depend_on_order() -> None:
     names = [f"method {i}" for i in range(20)]
     looks = looks_of(names)
