@@ -48,7 +48,7 @@ FORMATS: Final[dict[str, Format]] = {
     "opensearch": Format("elastic:export", {"linear": SCALING, **TREES}),
     "ranklib": Format("libraries:export_ranklib", TREES),
     "solr": Format("solr:export", {"linear": SCALING, "mlp": SCALING, **TREES}),
-    "vespa": Format("vespa:export", ALL),
+    "vespa": Format("onnx:export_vespa", ALL),
 }
 SOLR_LAYERS: Final = {"layer_norm": ("none",), "activation": ("relu", "tanh")}
 """The settings that a network must have for Solr."""

@@ -3,12 +3,15 @@
 Networks are those of bundles (`clickprism.serve.onnx.networks`). Trees are a TreeEnsembleRegressor over raw features,
 with the thresholds of `clickprism.serve.export.forest` and a direction for missing values; onnxmltools gave other
 scores for 4,629 of 9,000 rows at exact thresholds.
+
+Vespa evaluates the same graph, by the rank profile that is written with it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +20,25 @@ from clickprism.serve.export.forest import Forest
 from clickprism.serve.onnx.graph import FLOAT, Graph
 from clickprism.serve.onnx.networks import ROWS, network_onnx
 from clickprism.types import Float32, Float64
+
+PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NOTE: Final = "copy models/ into the application package, and the .profile into schemas/SCHEMA/; fill in its functions"
+PROFILE: Final = """\
+rank-profile {model} inherits default {{
+    onnx-model {model} {{
+        file: {path}
+        input "features": model_features
+        output "scores": scores
+    }}
+{functions}\
+    function model_features() {{
+        expression: tensor<float>(d0[1],d1[{width}]):[[{names}]]
+    }}
+    second-phase {{
+        expression: sum(onnx({model}).scores)
+    }}
+}}
+"""
 
 
 def export(source: Source) -> Package:
@@ -69,3 +91,25 @@ def trees_onnx(forest: Forest) -> bytes:
     sums = graph.op("TreeEnsembleRegressor", features, domain="ai.onnx.ml", n_targets=1, **attributes)
     graph.output(graph.shaped(sums, -1), "scores", FLOAT, ROWS)
     return graph.bytes()
+
+
+def export_vespa(source: Source) -> Package:
+    """Return the ranker in `models/`, and its rank profile NAME.profile."""
+    names, graph = source.feature_names, export(source)
+    model = re.sub(r"\W", "_", source.name)
+    model = model if PLAIN.fullmatch(model) else f"m_{model}"
+    path = f"models/{model}.onnx"
+    functions = "".join(  # of the features that are no rank feature of Vespa by their name
+        f"    function {name}() {{\n        expression: attribute({name})\n    }}\n"
+        for name in names
+        if PLAIN.fullmatch(name)
+    )
+    profile = PROFILE.format(
+        model=model, path=path, functions=functions, width=len(names), names=", ".join(names)
+    ).encode()
+
+    def read_model(files: Mapping[str, bytes], rows: Float32) -> Float64:
+        return read({"model.onnx": files[path]}, rows)
+
+    files = {path: graph.files["model.onnx"], f"{source.name}.profile": profile}
+    return Package(files, read_model, notes=(NOTE,), forest=graph.forest)
