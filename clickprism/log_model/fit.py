@@ -36,7 +36,7 @@ FEWEST: Final = 10  # clicks that a fit needs
 SAMPLE: Final = 200_000  # cells from which the form is chosen; all are used for the fit
 FOLDS: Final = 5
 BINS: Final = 63  # of a feature, for trees
-LEAST_MOVED: Final = 3.0  # log-likelihood that moved documents must gain by different steepness
+LEAST: Final = 3.0  # log-likelihood below which a difference decides nothing: steepness, first-shown position
 SIZES: Final = (0.7, 1.0, 1.4)  # of the curve, in the test of different steepness
 SHARES: Final = (0.15, 0.3, 0.6, 1.0)  # of sigma, likewise
 TRUST_SHAPE: Final = 0.4  # gamma_k = 1 / (k - .4), as in the trust term that was published with the affine estimator
@@ -131,6 +131,12 @@ class Fit:
     def log_curve(self) -> Float64:
         """Return the log observation at each position, for a form with a curve, [positions]."""
         return np.concatenate([[0.0], self.theta[: self.problem.counts.positions - 1]])
+
+    @property
+    def doubts_engine(self) -> bool:
+        """Return whether a bent prior rises somewhere: it then explains what the curve should explain."""
+        h = self.theta[[number for number, name in enumerate(self.names) if name.startswith("first shown")]]
+        return self.form.bent and bool((np.diff(h, prepend=0.0) > 0).any())
 
     @cached_property
     def prior_mean(self) -> Float64:
@@ -385,10 +391,14 @@ def choose(
         drawn = sampled_queries(counts, seed)
         small, cells = counts.take(drawn)
         known = None if imputation is None else imputation[drawn[counts.query]]
-        search = _Search(small, known, None if offset is None else offset[cells], feedback=feedback, seed=seed)
-        for name in ("prior", "queries", "features", *try_parts):
-            tell(name)
-            search.attempt(name)
+        given = known, None if offset is None else offset[cells]
+        for may_bend in (True, False):
+            search = _Search(small, *given, feedback=feedback, seed=seed, may_bend=may_bend)
+            for name in ("prior", "queries", "features", *try_parts):
+                tell(name)
+                search.attempt(name)
+            if not search.chosen.fit.doubts_engine:
+                break
         if drawn.all():
             return search.chosen
         tell("all queries")
@@ -413,8 +423,10 @@ class _Search:
         *,
         feedback: Verdict = "absent",
         seed: int = 0,
+        may_bend: bool = True,
     ) -> None:
         self.counts, self.offset, self.seed, self.feedback = counts, offset, seed, feedback
+        self.may_bend = may_bend
         self.given = Covariates(imputation=np.zeros(0) if imputation is None else log_odds(imputation))
         self.chosen = Chosen(self.fit(Form(imputation=imputation is not None, curve=offset is None)))
 
@@ -473,11 +485,11 @@ class _Search:
         best = self.chosen.fit
         constant = self.fit(best.form.with_part("first", False), best)
         better, error = gain(best, constant)
-        part = Part("first", better, error, used=positions > 1 and better > -SURE * error)
+        part = Part("first", better, error, used=positions > 1 and better > -max(SURE * error, LEAST))
         self.chosen = self.chosen.after(part, best)
         if not part.used:
             self.chosen = replace(self.chosen, fit=constant)
-        elif positions > 2:
+        elif positions > 2 and self.may_bend:
             self._turn("bent", sure=SURE)
 
     def _queries(self) -> None:
@@ -493,7 +505,7 @@ class _Search:
         found = self.fit(plain.form.with_part("steepness"), plain)
         better, error = gain(found, plain)
         moved, moved_error = gain(found, level) if reacts else moved_gain(found, plain)
-        clear = moved > max((SURE + 1 if reacts else SURE) * moved_error, LEAST_MOVED)
+        clear = moved > max((SURE + 1 if reacts else SURE) * moved_error, LEAST)
         used = better > SURE * error and better > 0 and clear
         self.chosen = self.chosen.after(Part("steepness", moved, moved_error, used=used), found)
 

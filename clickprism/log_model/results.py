@@ -260,7 +260,7 @@ class Relevance:
 
     Attributes:
         rows: Row of each pair in the log's documents, increasing, [pairs].
-        value: Posterior mean, [pairs].
+        value: Posterior mean; where clicks are few, nearer to the prior and to the order of the engine, [pairs].
         lower: Lower ends of the intervals, [pairs].
         upper: Upper ends, [pairs].
         prior: Prior mean m, before the pair's own clicks, [pairs].

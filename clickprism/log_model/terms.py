@@ -62,7 +62,7 @@ class Form:
         trust: Users click on high positions whatever is shown there.
         proportional: The prior strength is a number of clicks, not of impressions at the first position.
         rough: The curve may rise and fall from one position to the next, as on a page with several columns.
-        bent: The prior may rise and fall with the first-shown position.
+        bent: The prior may fall faster from some positions to the next than from others; it never rises.
     """
 
     curve: bool = True

@@ -267,3 +267,15 @@ def test_the_prior_expects_that_engines_rank_relevant_documents_first() -> None:
     made = design(count(world(0, queries=5).log), Form(), Covariates())
     known = {name: value for name, value in zip(made.names, made.centre, strict=True) if name.startswith("first shown")}
     assert known == pytest.approx({f"first shown at position {k}": -0.5 * np.log(k) for k in (2, 3, 4, 5, 6)})
+
+
+def test_only_a_bent_prior_that_rises_doubts_the_engine() -> None:
+    """h is 0 at position 1; a prior that may not bend is never searched again."""
+    counts = count(world(4, queries=50).log)
+    bent = fit_form(counts, Form(bent=True), Covariates())
+    at = [number for number, name in enumerate(bent.names) if name.startswith("first shown")]
+    for h, rises in (([-0.1, -0.2, -0.3], False), ([0.1, -0.2, -0.3], True), ([-0.1, -0.2, -0.15], True)):
+        theta = bent.theta.copy()
+        theta[at] = np.interp(np.arange(len(at)), np.linspace(0, len(at) - 1, len(h)), h)
+        assert replace(bent, theta=theta).doubts_engine == rises
+        assert not replace(bent, form=Form(), theta=theta).doubts_engine

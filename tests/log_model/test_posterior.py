@@ -13,7 +13,7 @@ from scipy.stats import beta
 from clickprism.log_model.counts import count
 from clickprism.log_model.fit import choose, fit_form
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.log_model.posterior import _Pairs, cold_prior, relevance
+from clickprism.log_model.posterior import STEEPER, _Pairs, _towards_engine, cold_prior, relevance
 from clickprism.log_model.terms import Covariates, Form
 from clickprism.types import Clicks, Float64
 from tests.log_model.simulated_logs import World, clicks_of, lists_of, power, world
@@ -241,6 +241,24 @@ def test_the_ranking_of_a_good_engine_is_not_over_corrected(good_engine: World) 
     assert by_model >= logged - 0.005
     assert by_model >= rate
     assert by_model >= corrected
+
+
+def test_a_value_uses_a_slope_that_is_steeper_by_a_standard_error(good_engine: World) -> None:
+    """On a log with positions 1 to 10 the slope is that of a regression of h on the mean log position."""
+    fit = fit_form(count(good_engine.log), Form(), Covariates())
+    first = fit.problem.counts.first
+    at = fit.problem.start + 1  # after the constant
+    slopes = [
+        np.polyfit(first, fit.problem.prior[:, 1:] @ theta[at:], 1)[0] for theta in (fit.theta, _towards_engine(fit))
+    ]
+    weight = np.polyfit(first, fit.problem.prior[:, 1:], 1)[0]
+    error = np.sqrt(weight @ fit.covariance[at:, at:] @ weight)
+    assert slopes[1] == pytest.approx(slopes[0] - STEEPER * error)
+
+
+def test_a_constant_prior_has_no_slope_to_change(good_engine: World) -> None:
+    fit = fit_form(count(good_engine.log), Form(first=False), Covariates())
+    assert np.array_equal(_towards_engine(fit), fit.theta)
 
 
 def test_the_source_is_where_most_of_the_value_comes_from() -> None:
