@@ -7,9 +7,10 @@ ranker that unlearns what the engine knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
@@ -44,9 +45,8 @@ RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less,
 SURE: Final = 1.0  # standard errors
 MATERIAL: Final = 0.1  # of what the safe candidate gains: what another one must gain beyond it
 MANY_QUERIES: Final = 100  # from which a linear ranker is the safe candidate; with fewer, the blend
-SHARES: Final = np.linspace(0.0, 1.0, 41)
-UNIFORM: Final = np.ones_like(SHARES)
-MOSTLY_CORRECTED: Final = (1 - SHARES) ** 3  # prior with many queries: raw clicks, which are biased, count one fifth
+STEP: Final = 0.05  # of the shares in an average
+METHOD_NAMES: Final = {"raw clicks": "click", "imitation": "imitation"}  # what trained a candidate, for the model card
 FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of the model, and the bias that they show
 METHOD_EPOCHS: Final = 15
 METHOD_BATCH: Final = 256  # ranked lists
@@ -60,6 +60,7 @@ SUMMARIES: Final = {
     "networks": "an average of small neural networks",
     "blend": "a weighted average of a linear ranker and small neural networks",
     "trees": "gradient boosted trees",
+    "prior": "a linear ranker on the relevance that the model of the log expects before clicks",
     "imitation": "an imitation of the engine's own order",
     "raw clicks": "the same kind of ranker, trained on raw clicks",
 }
@@ -83,6 +84,11 @@ class Imitation:
     held_out: Float64
     explained: float
     attenuation: float
+
+    @property
+    def unbiased_held_out(self) -> Float64:
+        """Return the held-out scores that an imitation of all candidates would have, [pairs]."""
+        return self.held_out / self.attenuation
 
 
 @final
@@ -145,50 +151,41 @@ def train_candidates(
         progress: Called with the name of each step.
     """
     tell = progress or (lambda _: None)
-    tell("imitation of the engine")
     search = _Search(evidence, seed)
-    linear_e, weight, error = search.linear_engine()
+    tell("imitation of the engine")
+    linear_engine, weight, error = search.linear_engine()
     tell("networks that imitate the engine")
-    network_e = search.imitate(search.network_engine, beside=linear_e)
-    best = max((linear_e, network_e), key=lambda each: each.explained)
+    network_engine = search.imitate(search.network_engine, beside=linear_engine)
+    imitation = max((linear_engine, network_engine), key=lambda each: each.explained)
     known = weight * evidence.engine
-    search.reference = known - weight / best.attenuation * best.held_out
-    prior = MOSTLY_CORRECTED if evidence.queries >= MANY_QUERIES else UNIFORM
+    search.reference = known - weight * imitation.unbiased_held_out
     tell("linear ranker")
-    clicks, offset = search.raw
-    raw_linear = search.scaled(search.ridge(RIDGES[0], offset, clicks))
-    corrected = search.linear(known - weight / linear_e.attenuation * linear_e.held_out)
-    linear = search.average(corrected, raw_linear, prior)
+    raw_linear = search.scaled(search.raw_ridge())
+    from_prior = search.scaled(search.from_prior())
+    corrected = search.linear(known - weight * linear_engine.unbiased_held_out)
+    linear = search.average([corrected, from_prior, raw_linear])
     tell("networks")
-    raw_networks = search.scaled(search.networks(None, offset, clicks))
-    part = search.networks(network_e, search.offset + known, evidence.clicks)
-    share = weight / network_e.attenuation
-    corrected = part[0].plus(network_e.scorer, share), part[1] + share * network_e.held_out
-    networks = search.average(corrected, raw_networks, prior)
-    blend = search.average(linear, networks)
-    if evidence.holds_out_documents:  # they share their queries with the others, so they cannot choose weights
-        blend = _mix(search.scaled(search.prior()), _mix(linear, networks, 0.5), 2 / 3)
-    parts = {"linear": linear, "blend": blend, "networks": networks}
-    found = {name: search.candidate(name, held_out, scorer.model) for name, (scorer, held_out) in parts.items()}
+    raw_networks = search.scaled(search.raw_networks())
+    networks = search.average([search.networks_with_engine(network_engine, weight), raw_networks])
+    blend = search.average([linear, networks], raw=False)
+    parts = {"linear": linear, "blend": blend, "networks": networks, "prior": from_prior}
+    found = {name: search.of_part(name, part) for name, part in parts.items()}
     tell("trees")
     found["trees"] = search.trees("trees")
     for name, train in (methods or {}).items():
         if not evidence.holds_out_documents:
             tell(name)
             found[name] = search.method(name, train)
-    found["imitation"] = search.candidate(
-        "imitation", best.held_out, partial(best.scorer.model, "imitation"), scale=True
-    )
+    found["imitation"] = search.of_part("imitation", search.scaled((imitation.scorer, imitation.held_out)))
     allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
     chosen, reason = _choose(allowed, evidence.held_out_likelihood(search.reference))
     reason += "" if kinds is None else " Only rankers that the engine can hold were compared."
     if chosen == "trees":
         raw = search.trees("raw clicks")
     else:
-        blend = _mix(raw_linear, raw_networks, 0.5)
-        scorer, held_out = {"networks": raw_networks, "blend": blend}.get(chosen, raw_linear)
-        raw = search.candidate("raw clicks", held_out, partial(scorer.model, "click"), scale=True)
-    return Candidates(found, chosen, reason, weight, error, best, raw)
+        same_kind = {"networks": raw_networks, "blend": _mix([raw_linear, raw_networks], np.full(2, 0.5))}
+        raw = search.of_part("raw clicks", search.scaled(same_kind.get(chosen, raw_linear)))
+    return Candidates(found, chosen, reason, weight, error, imitation, raw)
 
 
 class _Search:
@@ -205,27 +202,33 @@ class _Search:
         self.x, self.query, self.offset = evidence.features, evidence.query, np.log(evidence.exposure)
         self.reference = np.zeros(len(evidence))
         scale = RAW_STRENGTH / (evidence.impressions + RAW_STRENGTH)
-        self.raw = evidence.raw_clicks * scale, np.log(evidence.impressions * scale)  # without any correction
+        self.raw_clicks, self.raw_offset = evidence.raw_clicks * scale, np.log(evidence.impressions * scale)
 
-    def candidate(self, name: str, held_out: Float64, make: Callable[[], Model], *, scale: bool = False) -> Candidate:
-        factor = self._scale(held_out) if scale else 1.0
-        return Candidate(name, held_out, self.evidence.held_out_likelihood(factor * held_out + self.reference), make)
+    def candidate(self, name: str, held_out: Float64, make: Callable[[], Model]) -> Candidate:
+        return Candidate(name, held_out, self.evidence.held_out_likelihood(held_out + self.reference), make)
 
-    def average(self, one: Part, other: Part, prior: Float64 = UNIFORM) -> Part:
-        """Return the weighted average of two functions, and its held-out values.
+    def of_part(self, name: str, part: Part) -> Candidate:
+        return self.candidate(name, part[1], partial(part[0].model, METHOD_NAMES.get(name, "log_model")))
 
-        The weight is its posterior mean given the clicks of held-out queries: the better one counts alone if the log is
-        large enough to tell, and the prior decides if it is not (both count the same if it is uniform).
+    def average(self, parts: Sequence[Part], *, raw: bool = True) -> Part:
+        """Return the weighted average of functions, and its held-out values.
 
-        Args:
-            one: First function, and its held-out values.
-            other: Second function, and its held-out values.
-            prior: Density of the share of the second function at `SHARES`.
+        The weights are their posterior mean given the clicks of held-out queries: the best function counts alone if the
+        log is large enough to tell, and the prior decides if it is not. With many queries the prior gives the last
+        function one fifth if it was trained on raw clicks, which are known to be biased; else all count the same.
+        Held-out documents share their queries with the others, so they cannot choose weights.
         """
-        mixed = ((1 - share) * one[1] + share * other[1] + self.reference for share in SHARES)
-        values = np.array([self.evidence.held_out_likelihood(each).sum() for each in mixed])
-        likely = prior * np.exp(values - values.max())
-        return _mix(one, other, float(likely @ SHARES / likely.sum()))
+        counts = np.ones(len(parts))  # of the Dirichlet prior
+        if raw and self.evidence.queries >= MANY_QUERIES:
+            counts[:-1] = 4 / (len(parts) - 1)
+        if self.evidence.holds_out_documents:
+            return _mix(parts, counts / counts.sum())
+        held_out = np.stack([values for _, values in parts])
+        shares = _simplex(len(parts))
+        values = [self.evidence.held_out_likelihood(each @ held_out + self.reference).sum() for each in shares]
+        density = np.array(values) + np.log(shares + STEP / 2) @ (counts - 1)
+        likely = np.exp(density - density.max())
+        return _mix(parts, likely @ shares / likely.sum())
 
     def scaled(self, part: Part) -> Part:
         """Return a function in the units of log click rates."""
@@ -309,10 +312,14 @@ class _Search:
             )
         return Scorer(found), scores
 
-    def prior(self) -> Part:
+    def raw_ridge(self) -> Part:
+        return self.ridge(RIDGES[0], self.raw_offset, self.raw_clicks)
+
+    def from_prior(self) -> Part:
         """Return a linear function of the log-odds of the prior relevance in the model of the log.
 
-        The prior depends on features and first-shown position, and has few parameters: on a few documents it is steady.
+        That prior depends on features and first-shown position. It is fitted to all queries together, has few
+        parameters, and is steady on small and sparse logs.
         """
         target, scores = logit(np.clip(self.evidence.prior, 0.01, 0.99)), np.zeros(len(self.evidence))
 
@@ -322,6 +329,15 @@ class _Search:
         for own, rest in self.folds():
             scores[rest] = self.x[rest] @ fit(own)
         return Scorer(fit(np.arange(len(self.x)))), scores
+
+    def raw_networks(self) -> Part:
+        return self.networks(None, self.raw_offset, self.raw_clicks)
+
+    def networks_with_engine(self, imitation: Imitation, weight: float) -> Part:
+        """Return networks on corrected clicks plus the part of the engine's score that features explain."""
+        scorer, held_out = self.networks(imitation, self.offset + weight * self.evidence.engine, self.evidence.clicks)
+        share = weight / imitation.attenuation
+        return scorer.plus(imitation.scorer, share), held_out + share * imitation.held_out
 
     def networks(self, imitation: Imitation | None, offset: Float64, clicks: Float64) -> Part:
         """Return w as the average of networks plus a multiple of the imitation, and its held-out values."""
@@ -350,7 +366,9 @@ class _Search:
     def trees(self, name: str) -> Candidate:
         """Return trees, trained on raw clicks if that is the name; the engine's own knowledge is in their offset."""
         scores, columns, is_raw = np.zeros(len(self.evidence)), self.x.shape[1], name == "raw clicks"
-        clicks, offset = self.raw if is_raw else (self.evidence.clicks, self.offset + self.reference)
+        clicks, offset = self.evidence.clicks, self.offset + self.reference
+        if is_raw:
+            clicks, offset = self.raw_clicks, self.raw_offset
 
         def fit(own: Int64) -> Any:
             return tree_clicks(self.x[own], clicks[own], offset[own], self.query[own], seed=self.seed)
@@ -368,12 +386,22 @@ class _Search:
             held_out = np.zeros(len(evidence.lists), dtype=np.bool_)
             held_out[owner[rest]] = True
             scores[rest] = train(held_out).score(evidence.lists)[evidence.rows[rest]]
-        return self.candidate(name, scores, lambda: train(None), scale=True)
+        return self.candidate(name, self._scale(scores) * scores, lambda: train(None))
 
 
-def _mix(one: Part, other: Part, share: float) -> Part:
-    """Return the average of two functions in which the second one has this share, and its held-out values."""
-    return one[0].times(1 - share).plus(other[0], share), (1 - share) * one[1] + share * other[1]
+def _mix(parts: Sequence[Part], shares: Float64) -> Part:
+    """Return the average of functions with these shares, and its held-out values."""
+    scorer, held_out = parts[0][0].times(float(shares[0])), shares[0] * parts[0][1]
+    for (other, values), share in zip(parts[1:], shares[1:], strict=True):
+        scorer, held_out = scorer.plus(other, float(share)), held_out + share * values
+    return scorer, held_out
+
+
+def _simplex(parts: int) -> Float64:
+    """Return all shares in multiples of `STEP` that add up to one, [points, parts]."""
+    steps = round(1 / STEP)
+    points = [each for each in product(range(steps + 1), repeat=parts - 1) if sum(each) <= steps]
+    return np.array([(*each, steps - sum(each)) for each in points]) * STEP
 
 
 def summary_of(name: str) -> str:

@@ -115,16 +115,30 @@ def test_a_scorer_and_the_ranker_that_is_served_score_alike(networks: int) -> No
     np.testing.assert_allclose(scorer.model().score(lists), scorer(features), rtol=1e-4, atol=1e-4)
 
 
+def of_queries(queries: int, *, clicks: float) -> Evidence:
+    """Return queries of two documents; the first of each gets three quarters of the clicks."""
+    each = clicks / queries
+    query = [number for number in range(queries) for _ in range(2)]
+    return small(clicks=[3 * each, each] * queries, exposure=[10, 10] * queries, query=query)
+
+
 def test_the_average_follows_the_evidence() -> None:
     """Two functions that predict alike count the same; with many clicks the better one counts almost alone."""
-    scores = np.array([1.0, 0.0, 1.0, 0.0])
+    scores = np.tile([1.0, 0.0], 20)
     better, worse = (Scorer(np.ones(1)), scores), (Scorer(-np.ones(1)), -scores)
-    for clicks, lower, upper in ((0.0, 0.45, 0.55), (5.0, 0.1, 0.4), (500.0, 0.0, 0.02)):
-        evidence = small(clicks=[3 * clicks, clicks] * 2, exposure=[10, 10] * 2, query=[0, 0, 1, 1])
-        found = _Search(evidence, 0).average(better, worse)
+    for clicks, lower, upper in ((0.0, 0.45, 0.55), (10.0, 0.1, 0.4), (1000.0, 0.0, 0.02)):
+        found = _Search(of_queries(20, clicks=clicks), 0).average([better, worse], raw=False)
         share = (1 - float(found[0].linear[0])) / 2
         assert lower <= share <= upper
         np.testing.assert_allclose(found[1], (1 - 2 * share) * scores)
+
+
+@pytest.mark.parametrize(("queries", "clicks", "shares"), [(10, 500.0, [1 / 3] * 3), (120, 0.0, [0.4, 0.4, 0.2])])
+def test_without_evidence_the_prior_decides_what_counts(queries: int, clicks: float, shares: list[float]) -> None:
+    """With few queries held-out documents are no evidence; with many queries raw clicks count one fifth."""
+    parts = [(Scorer(weight), np.tile([1.0, 0.0], queries)) for weight in np.eye(3)]
+    found = _Search(of_queries(queries, clicks=clicks), 0).average(parts)
+    np.testing.assert_allclose(found[0].linear, shares, atol=0.02)
 
 
 def with_gain(name: str, gain: Float64) -> Candidate:
