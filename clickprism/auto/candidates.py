@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 
 RIDGES: Final = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # penalties of linear rankers, chosen by held-out queries
 WEAK_RIDGE: Final = 10.0  # penalty with which rho is estimated
-ENGINE_RIDGE: Final = 10.0
+REGRESSION_RIDGE: Final = 10.0
 SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
+PROBABLE: Final = (0.001, 0.99)  # least and largest relevance of which log-odds are taken
 FREE: Final = 1e-2  # penalty of the weight of the engine's score
 RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
 SURE: Final = 1.0  # standard errors
@@ -47,6 +48,7 @@ MATERIAL: Final = 0.1  # of what the safe candidate gains: what another one must
 MANY_QUERIES: Final = 100  # from which a linear ranker is the safe candidate; with fewer, the blend
 STEP: Final = 0.05  # of the shares in an average
 METHOD_NAMES: Final = {"raw clicks": "click", "imitation": "imitation"}  # what trained a candidate, for the model card
+PARTS: Final = ("imitation", "prior")  # in other candidates, and not chosen alone
 FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of the model, and the bias that they show
 METHOD_EPOCHS: Final = 15
 METHOD_BATCH: Final = 256  # ranked lists
@@ -155,18 +157,19 @@ def train_candidates(
     tell("imitation of the engine")
     linear_engine, weight, error = search.linear_engine()
     tell("networks that imitate the engine")
-    network_engine = search.imitate(search.network_engine, beside=linear_engine)
+    network_engine = search.network_engine(beside=linear_engine)
     imitation = max((linear_engine, network_engine), key=lambda each: each.explained)
     known = weight * evidence.engine
     search.reference = known - weight * imitation.unbiased_held_out
     tell("linear ranker")
     raw_linear = search.scaled(search.raw_ridge())
-    from_prior = search.scaled(search.from_prior())
+    from_prior = search.scaled(search.regression(_log_odds(evidence.prior)))
     corrected = search.linear(known - weight * linear_engine.unbiased_held_out)
     linear = search.average([corrected, from_prior, raw_linear])
     tell("networks")
     raw_networks = search.scaled(search.raw_networks())
-    networks = search.average([search.networks_with_engine(network_engine, weight), raw_networks])
+    from_posterior = search.scaled(search.network_regression(_log_odds(evidence.posterior)))
+    networks = search.average([search.corrected_networks(network_engine, weight), from_posterior, raw_networks])
     blend = search.average([linear, networks], raw=False)
     parts = {"linear": linear, "blend": blend, "networks": networks, "prior": from_prior}
     found = {name: search.of_part(name, part) for name, part in parts.items()}
@@ -250,49 +253,71 @@ class _Search:
         parts = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)]
         return [(own, rest) for own, rest in parts if len(own) and len(rest)]
 
+    def part(self, fit: Callable[[Int64, int], Scorer]) -> Part:
+        """Return what `fit` makes of all pairs, and the held-out values of copies without each fold.
+
+        Args:
+            fit: Takes the pairs to learn from and a random seed. Networks of a small log are trained again on all
+                pairs, five times, and averaged; on a large log the copies themselves are averaged.
+        """
+        members, held_out, everything = [], np.zeros(len(self.evidence)), np.arange(len(self.evidence))
+        for number, (own, rest) in enumerate(self.folds()):
+            members.append(fit(own, self.seed + number))
+            held_out[rest] = members[-1](self.x[rest])
+        if not members[0].networks:
+            return fit(everything, self.seed), held_out
+        if len(everything) <= SMALL:
+            members = [fit(everything, self.seed + 10 + number) for number in range(FOLDS)]
+        return average(members), held_out
+
     def linear_engine(self) -> tuple[Imitation, float, float]:
         """Return the linear imitation of the engine, rho and its standard error.
 
         The penalty of rho's regression is weak: with a strong one, what the features no longer explain would be in rho.
         """
         score = self.evidence.engine
-
-        def fit(own: Int64, _: int) -> Scorer:
-            return Scorer(linear_engine(self.x[own], score[own], self.query[own], ridge=ENGINE_RIDGE))
-
-        imitation = self.imitate(fit)
+        imitation = self.imitation(self.regression(score))
         columns = np.column_stack([self.x, imitation.held_out, score])
         penalty = np.append(np.full(self.x.shape[1], WEAK_RIDGE), [FREE, FREE])
         weight, error = self.evidence.last_coefficient(columns, penalty)
         return imitation, max(weight, 0.0), error
 
-    def network_engine(self, own: Int64, seed: int) -> Scorer:
-        made = network_engine(self.x[own], self.evidence.engine[own], self.query[own], seed=seed)
-        return Scorer(np.zeros(self.x.shape[1]), ((1.0, made),))
+    def network_engine(self, beside: Imitation) -> Imitation:
+        """Return the imitation by networks, averaged with the linear one.
 
-    def imitate(self, fit: Callable[[Int64, int], Scorer], beside: Imitation | None = None) -> Imitation:
-        """Return an imitation of the engine with held-out scores; the average with another one if that is given."""
-        evidence, members, predicted = self.evidence, [], np.zeros(len(self.evidence))
-        for number, (own, rest) in enumerate(self.folds()):
-            members.append(fit(own, self.seed + number))
-            predicted[rest] = members[-1](self.x[rest])
-        if not members[0].networks:
-            members = [fit(np.arange(len(evidence)), self.seed)]
-        elif len(evidence) <= SMALL:
-            members = [fit(np.arange(len(evidence)), self.seed + 10 + number) for number in range(FOLDS)]
-        scorer = average(members)
-        if beside is not None:  # networks level off away from the shown documents; a linear function goes on
-            predicted, scorer = (predicted + beside.held_out) / 2, average([scorer, beside.scorer])
-        predicted, values = centred(predicted, self.query), evidence.engine
+        Networks level off away from the shown documents; a linear function goes on.
+        """
+        networks = self.network_regression(self.evidence.engine)
+        return self.imitation(_mix([networks, (beside.scorer, beside.held_out)], np.full(2, 0.5)))
+
+    def imitation(self, part: Part) -> Imitation:
+        scorer, predicted = part
+        predicted, values = centred(predicted, self.query), self.evidence.engine
         spread = float(predicted @ predicted)
         # the factor by which held-out predictions must be multiplied: below 1 if they are too large
         slope = max(float(predicted @ values) / spread, 0.0) if spread > 0 else 0.0
         explained = max(1 - float(((values - slope * predicted) ** 2).sum()) / max(float(values @ values), 1e-12), 0.0)
-        theta = attenuation(explained, evidence.shown_share or SHOWN_SHARE)
+        theta = attenuation(explained, self.evidence.shown_share or SHOWN_SHARE)
         return Imitation(scorer.times(slope), slope * predicted, explained, theta)
 
+    def regression(self, target: Float64) -> Part:
+        """Return a linear function of the features that predicts a target within queries."""
+
+        def fit(own: Int64, _: int) -> Scorer:
+            return Scorer(linear_engine(self.x[own], target[own], self.query[own], ridge=REGRESSION_RIDGE))
+
+        return self.part(fit)
+
+    def network_regression(self, target: Float64) -> Part:
+        """Return networks that predict a target within queries."""
+
+        def fit(own: Int64, seed: int) -> Scorer:
+            return Scorer.of(network_engine(self.x[own], target[own], self.query[own], seed=seed))
+
+        return self.part(fit)
+
     def linear(self, known: Float64) -> Part:
-        """Return the linear ranker, given what the engine knows, and its held-out values.
+        """Return the linear ranker, given what the engine knows.
 
         Its penalty is the strongest one that is not clearly worse than the best on held-out queries: it carries
         further from the shown documents.
@@ -302,66 +327,39 @@ class _Search:
         best = max(values, key=lambda each: float(each.sum()))
         return [part for part, value in zip(found, values, strict=True) if not clearly_better(best, value)][-1]
 
-    def ridge(self, ridge: float, offset: Float64, clicks: Float64) -> Part:
-        """Return the linear function under one penalty, and its held-out values."""
-        scores, penalty = np.zeros(len(self.evidence)), np.full(self.x.shape[1], ridge)
-        found = linear_clicks(self.x, clicks, offset, self.query, ridge=penalty)
-        for own, rest in self.folds():
-            scores[rest] = self.x[rest] @ linear_clicks(
-                self.x[own], clicks[own], offset[own], self.query[own], ridge=penalty, start=found
-            )
-        return Scorer(found), scores
-
     def raw_ridge(self) -> Part:
         return self.ridge(RIDGES[0], self.raw_offset, self.raw_clicks)
 
-    def from_prior(self) -> Part:
-        """Return a linear function of the log-odds of the prior relevance in the model of the log.
+    def ridge(self, ridge: float, offset: Float64, clicks: Float64) -> Part:
+        """Return the linear function of the features that predicts clicks within queries, under one penalty."""
+        penalty = np.full(self.x.shape[1], ridge)
+        start = linear_clicks(self.x, clicks, offset, self.query, ridge=penalty)
 
-        That prior depends on features and first-shown position. It is fitted to all queries together, has few
-        parameters, and is steady on small and sparse logs.
-        """
-        target, scores = logit(np.clip(self.evidence.prior, 0.01, 0.99)), np.zeros(len(self.evidence))
+        def fit(own: Int64, _: int) -> Scorer:
+            found = linear_clicks(self.x[own], clicks[own], offset[own], self.query[own], ridge=penalty, start=start)
+            return Scorer(found)
 
-        def fit(own: Int64) -> Float64:
-            return linear_engine(self.x[own], target[own], self.query[own], ridge=ENGINE_RIDGE)
+        return self.part(fit)
 
-        for own, rest in self.folds():
-            scores[rest] = self.x[rest] @ fit(own)
-        return Scorer(fit(np.arange(len(self.x)))), scores
+    def corrected_networks(self, imitation: Imitation, weight: float) -> Part:
+        """Return networks on corrected clicks, plus the part of the engine's score that features explain."""
+        offset, engine = self.offset + weight * self.evidence.engine, imitation.held_out
+        free = np.array([FREE])
+        own = float(linear_clicks(engine[:, None], self.evidence.clicks, offset, self.query, ridge=free)[0])
+        scorer, held_out = self.networks(offset + own * engine, self.evidence.clicks)
+        share = own + weight / imitation.attenuation
+        return scorer.plus(imitation.scorer, share), held_out + share * engine
 
     def raw_networks(self) -> Part:
-        return self.networks(None, self.raw_offset, self.raw_clicks)
+        return self.networks(self.raw_offset, self.raw_clicks)
 
-    def networks_with_engine(self, imitation: Imitation, weight: float) -> Part:
-        """Return networks on corrected clicks plus the part of the engine's score that features explain."""
-        scorer, held_out = self.networks(imitation, self.offset + weight * self.evidence.engine, self.evidence.clicks)
-        share = weight / imitation.attenuation
-        return scorer.plus(imitation.scorer, share), held_out + share * imitation.held_out
+    def networks(self, offset: Float64, clicks: Float64) -> Part:
+        """Return networks that predict clicks within queries."""
 
-    def networks(self, imitation: Imitation | None, offset: Float64, clicks: Float64) -> Part:
-        """Return w as the average of networks plus a multiple of the imitation, and its held-out values."""
-        x, query, columns, scores = self.x, self.query, self.x.shape[1], np.zeros(len(self.evidence))
-        engine = np.zeros(len(x)) if imitation is None else imitation.held_out
+        def fit(own: Int64, seed: int) -> Scorer:
+            return Scorer.of(network_clicks(self.x[own], clicks[own], offset[own], self.query[own], seed=seed))
 
-        def fit(own: Int64, seed: int) -> tuple[Scorer, float]:
-            share = 0.0
-            if imitation is not None:
-                only, free = engine[own][:, None], np.array([FREE])
-                share = float(linear_clicks(only, clicks[own], offset[own], query[own], ridge=free)[0])
-            made = network_clicks(x[own], clicks[own], offset[own] + share * engine[own], query[own], seed=seed)
-            return Scorer(np.zeros(columns), ((1.0, made),)), share
-
-        members = []
-        for number, (own, rest) in enumerate(self.folds()):
-            members.append(fit(own, self.seed + number))
-            scores[rest] = members[-1][0](x[rest]) + members[-1][1] * engine[rest]
-        if len(x) <= SMALL:
-            members = [fit(np.arange(len(x)), self.seed + 10 + number) for number in range(FOLDS)]
-        scorer = average([each for each, _ in members])
-        if imitation is not None:
-            scorer = scorer.plus(imitation.scorer, float(np.mean([share for _, share in members])))
-        return scorer, scores
+        return self.part(fit)
 
     def trees(self, name: str) -> Candidate:
         """Return trees, trained on raw clicks if that is the name; the engine's own knowledge is in their offset."""
@@ -387,6 +385,10 @@ class _Search:
             held_out[owner[rest]] = True
             scores[rest] = train(held_out).score(evidence.lists)[evidence.rows[rest]]
         return self.candidate(name, self._scale(scores) * scores, lambda: train(None))
+
+
+def _log_odds(relevance: Float64) -> Float64:
+    return np.asarray(logit(np.clip(relevance, *PROBABLE)))
 
 
 def _mix(parts: Sequence[Part], shares: Float64) -> Part:
@@ -427,7 +429,7 @@ def _choose(found: dict[str, Candidate], nothing: Float64) -> tuple[str, str]:
     """
     simple = len(nothing) >= MANY_QUERIES or "blend" not in found
     safe, why = ("linear", "is simpler") if simple else ("blend", "varies less by chance")
-    compared = (name for name in found if name != "imitation")
+    compared = (name for name in found if name not in PARTS)
     best = max(compared, key=lambda name: float(found[name].likelihood.sum()))
     name = summary_of(best).capitalize()
     if best == safe or safe not in found:

@@ -32,6 +32,7 @@ def small(*, clicks: list[float], exposure: list[float], query: list[int], fold:
         exposure=np.array(exposure, dtype=np.float64),
         engine=np.zeros(size),
         prior=np.full(size, 0.2),
+        posterior=np.full(size, 0.2),
         impressions=np.array(exposure, dtype=np.float64),
         raw_clicks=np.array(clicks, dtype=np.float64),
         unshown=np.zeros(0, dtype=np.int64),
