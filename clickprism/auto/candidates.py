@@ -155,21 +155,21 @@ def train_candidates(
     tell = progress or (lambda _: None)
     search = _Search(evidence, seed)
     tell("imitation of the engine")
-    linear_engine, weight, error = search.linear_engine()
+    linear_imitation, weight, error = search.linear_imitation()
     tell("networks that imitate the engine")
-    network_engine = search.network_engine(beside=linear_engine)
-    imitation = max((linear_engine, network_engine), key=lambda each: each.explained)
+    network_imitation = search.network_imitation(beside=linear_imitation)
+    imitation = max((linear_imitation, network_imitation), key=lambda each: each.explained)
     known = weight * evidence.engine
     search.reference = known - weight * imitation.unbiased_held_out
     tell("linear ranker")
     raw_linear = search.scaled(search.raw_ridge())
     from_prior = search.scaled(search.regression(_log_odds(evidence.prior)))
-    corrected = search.linear(known - weight * linear_engine.unbiased_held_out)
+    corrected = search.linear(known - weight * linear_imitation.unbiased_held_out)
     linear = search.average([corrected, from_prior, raw_linear])
     tell("networks")
     raw_networks = search.scaled(search.raw_networks())
     from_posterior = search.scaled(search.network_regression(_log_odds(evidence.posterior)))
-    networks = search.average([search.corrected_networks(network_engine, weight), from_posterior, raw_networks])
+    networks = search.average([search.corrected_networks(network_imitation, weight), from_posterior, raw_networks])
     blend = search.average([linear, networks], raw=False)
     parts = {"linear": linear, "blend": blend, "networks": networks, "prior": from_prior}
     found = {name: search.of_part(name, part) for name, part in parts.items()}
@@ -270,7 +270,7 @@ class _Search:
             members = [fit(everything, self.seed + 10 + number) for number in range(FOLDS)]
         return average(members), held_out
 
-    def linear_engine(self) -> tuple[Imitation, float, float]:
+    def linear_imitation(self) -> tuple[Imitation, float, float]:
         """Return the linear imitation of the engine, rho and its standard error.
 
         The penalty of rho's regression is weak: with a strong one, what the features no longer explain would be in rho.
@@ -282,7 +282,7 @@ class _Search:
         weight, error = self.evidence.last_coefficient(columns, penalty)
         return imitation, max(weight, 0.0), error
 
-    def network_engine(self, beside: Imitation) -> Imitation:
+    def network_imitation(self, beside: Imitation) -> Imitation:
         """Return the imitation by networks, averaged with the linear one.
 
         Networks level off away from the shown documents; a linear function goes on.
