@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 
 from clickprism.auto.candidates import Candidate, Candidates, method_candidates, train_candidates
-from clickprism.auto.learners import FEW_QUERIES, Evidence
+from clickprism.auto.learners import FEW_QUERIES, Evidence, Scorer
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import Kind, Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
@@ -118,7 +118,7 @@ def choose_ranker(
     checks += _random_order(logged, evidence, used.held_out)
     depth, scope = _scope(logged, evidence, candidates)
     use: Literal["corrected", "raw clicks"] = "raw clicks" if failed else "corrected"
-    selection = _selection(evidence, candidates)
+    selection = _selection(evidence, candidates.imitation.scorer, used)
     return Checked(model, normaliser, evidence, candidates, tuple(checks), use, depth, scope, selection)
 
 
@@ -279,18 +279,21 @@ def _random_order(logged: Logged, evidence: Evidence, held_out: Float64) -> list
     return [Check("random order", verdict, f"{sentence} It is not shown to be better than that.", numbers)]
 
 
-def _selection(evidence: Evidence, candidates: Candidates) -> str:
+def _selection(evidence: Evidence, imitation: Scorer, used: Candidate) -> str:
     shown, unshown = len(evidence), len(evidence.unshown)
     if not evidence.names_candidates:
         return (
             f"The log names only documents that were shown ({shown:,} pairs of query and document). Which other "
             "candidates the engine had is not known."
         )
-    scores = candidates.imitation.scorer(evidence.lists.features)
+    ranker, engine = (
+        shown_above_unshown(evidence, scores)
+        for scores in (used.make().score(evidence.lists), imitation(evidence.lists.features))
+    )
     return (
         f"The log names {shown + unshown:,} candidates, of which {shown:,} ({shown / (shown + unshown):.0%}) were "
-        f"shown. The imitation of the engine puts a shown candidate above one that was not shown in "
-        f"{shown_above_unshown(evidence, scores):.0%} of the pairs."
+        f"shown. The ranker puts a shown candidate above one that was not shown in {ranker:.0%} of the pairs, the "
+        f"imitation of the engine in {engine:.0%}."
     )
 
 

@@ -62,7 +62,7 @@ class Evidence:
         rows: Row of each shown pair in `lists`, increasing, [pairs].
         query: Query of each pair, from 0, not decreasing, [pairs].
         clicks: Clicks of each pair; those of pairs with much evidence are scaled down with their exposure, [pairs].
-        exposure: Impressions of each pair in units of the first position, scaled likewise, [pairs].
+        exposure: Impressions of each pair in units of the first position, scaled by the same factor, [pairs].
         engine: Score of the engine, minus the log of the first-shown position, centred within queries, [pairs].
         prior: Relevance of each pair before its clicks, by the model of the log, [pairs].
         posterior: Relevance of each pair, by the model of the log, [pairs].

@@ -57,9 +57,9 @@ def letor_like(seed: int) -> tuple[JudgedLists, JudgedLists]:
     shape = rng.permutation(np.arange(FEATURES) % 3)
     features = np.where(shape == 0, hidden, np.where(shape == 1, np.exp(1.5 * hidden), hidden**3)).astype(np.float32)
     linear = factors @ np.abs(rng.normal(size=FACTORS))
-    bent = factors[:, 0] * factors[:, 1] + np.abs(factors[:, 2]) - factors[:, 3] * np.abs(factors[:, 4])
+    curved = factors[:, 0] * factors[:, 1] + np.abs(factors[:, 2]) - factors[:, 3] * np.abs(factors[:, 4])
     level = np.repeat(rng.normal(0, 0.3, QUERIES), CANDIDATES)  # some queries have more relevant documents
-    utility = linear / linear.std() + bent / bent.std() + rng.normal(size=size) + level
+    utility = linear / linear.std() + curved / curved.std() + rng.normal(size=size) + level
     grades = np.digitize(utility, np.quantile(utility, [0.7, 0.9])).astype(np.int32)
     names = np.array([f"q{number}" for number in range(QUERIES)])
     judged = JudgedLists(Lists(features, np.arange(QUERIES + 1) * CANDIDATES, names), grades)
