@@ -172,12 +172,19 @@ def _sparse() -> list[Result]:
     return [Result(title, ours, peer, 1.0, "nDCG(exp)@10, worst of 9 worlds")]
 
 
-def sparse_log(seed: int, users: str, own: float) -> tuple[JudgedLists, Logged]:
-    """Return a sparse log of a good engine, with grades; `own` is the part of attraction that graders do not see."""
+def sparse_log(seed: int, users: str, own: float, quality: float = 0.8) -> tuple[JudgedLists, Logged]:
+    """Return a sparse log of an engine, with grades.
+
+    Args:
+        seed: Random seed.
+        users: "pbm", "mix" or "lazy".
+        own: Standard deviation of the part of attraction that graders do not see, in log-odds.
+        quality: Correlation of the engine's score with relevance within a query.
+    """
     rng, (queries, lists, target) = np.random.default_rng(seed), SPARSE.values()
     level = rng.normal(0, 0.6, (queries, 1))
     utility = rng.normal(size=(queries, 14)) + level
-    engine = 0.8 * utility + 0.6 * rng.normal(size=utility.shape)
+    engine = quality * utility + np.sqrt(1 - quality**2) * rng.normal(size=utility.shape)
     attraction = 1 / (1 + np.exp(1.5 - 0.7 * (utility - level) - own * rng.normal(size=utility.shape)))
     navigational, changing = rng.random(queries) < 0.4, rng.random(queries) < 0.2
     weight = rng.pareto(0.9, queries) + 0.3

@@ -36,7 +36,7 @@ FEWEST: Final = 10  # clicks that a fit needs
 SAMPLE: Final = 200_000  # cells from which the form is chosen; all are used for the fit
 FOLDS: Final = 5
 BINS: Final = 63  # of a feature, for trees
-LEAST_MOVED: Final = 3.0  # log-likelihood that moved documents must gain by different steepness
+LEAST: Final = 3.0  # log-likelihood below which a difference decides nothing: steepness, and first-shown position
 SIZES: Final = (0.7, 1.0, 1.4)  # of the curve, in the test of different steepness
 SHARES: Final = (0.15, 0.3, 0.6, 1.0)  # of sigma, likewise
 TRUST_SHAPE: Final = 0.4  # gamma_k = 1 / (k - .4), as in the trust term that was published with the affine estimator
@@ -473,12 +473,10 @@ class _Search:
         best = self.chosen.fit
         constant = self.fit(best.form.with_part("first", False), best)
         better, error = gain(best, constant)
-        part = Part("first", better, error, used=positions > 1 and better > -SURE * error)
+        part = Part("first", better, error, used=positions > 1 and better > -max(SURE * error, LEAST))
         self.chosen = self.chosen.after(part, best)
         if not part.used:
             self.chosen = replace(self.chosen, fit=constant)
-        elif positions > 2:
-            self._turn("bent", sure=SURE)
 
     def _queries(self) -> None:
         """Try whether queries differ: in the level of relevance, or in how fast observation falls.
@@ -493,7 +491,7 @@ class _Search:
         found = self.fit(plain.form.with_part("steepness"), plain)
         better, error = gain(found, plain)
         moved, moved_error = gain(found, level) if reacts else moved_gain(found, plain)
-        clear = moved > max((SURE + 1 if reacts else SURE) * moved_error, LEAST_MOVED)
+        clear = moved > max((SURE + 1 if reacts else SURE) * moved_error, LEAST)
         used = better > SURE * error and better > 0 and clear
         self.chosen = self.chosen.after(Part("steepness", moved, moved_error, used=used), found)
 

@@ -5,8 +5,12 @@
 
 Clicks measure how attractive a result is, which is not only its relevance, and a log cannot tell the two apart. So the
 value of a pair with few clicks stays nearer to its prior than the likelihood of clicks asks for: its prior strength is
-K (1 + 4 (1 - w)^4), with the weight w = E / (E + K) of its clicks. The mean level and the intervals are those of c_1,
-with K.
+K (1 + 4 (1 - w)^4), with the weight w = E / (E + K) of its clicks.
+
+Errors in the slope of the prior by first-shown position are not alike either: a slope that is too flat turns the order
+of all documents without clicks around, while one that is too steep keeps the order of the engine. So the value uses a
+slope that is one standard error steeper (`_towards_engine`); if many documents moved, that is the estimate itself. The
+mean level and the intervals are those of c_1, with K.
 
 The mean is a doubly robust estimate in the form of shrinkage: E[g | c] is about m + sum(c - n o m) / (sum n o + K), the
 imputation m corrected by the clicks that it does not explain. The integral is over a grid in log g, averaged over the
@@ -26,7 +30,7 @@ from scipy.stats import norm
 
 from clickprism._util.compiled import compiled
 from clickprism.log_model.fit import Fit
-from clickprism.log_model.likelihood import HIGHEST, LOWEST
+from clickprism.log_model.likelihood import HIGHEST, LOWEST, Problem
 from clickprism.log_model.results import Relevance
 from clickprism.types import Float64, Int64, Text, slices
 
@@ -35,6 +39,7 @@ LEAST: Final = 0.01  # weight of a steepness that is taken into account
 CHUNK: Final = 100_000  # pairs
 CAUTION: Final = 4.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
 FADE: Final = 4  # how fast this falls with the weight of the clicks
+STEEPER: Final = 1.0  # standard errors by which the prior of a value follows the order of the engine more closely
 SAMPLE: Final = 10_000  # pairs from which the prior strength is corrected
 
 
@@ -44,9 +49,8 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     nodes = np.where(fit.value.nodes < LEAST, 0.0, fit.value.nodes)
     nodes /= nodes.sum(axis=0)
     shifts = problem.nodes(fit.theta)[0] if problem.level else np.zeros(1)
-    means = np.stack([np.minimum(problem.prior_mean(fit.theta, shift=shift), 0.99) for shift in shifts])
+    means, rates = _priors(problem, fit.theta, shifts)
     mean = (means * nodes[:, counts.query]).sum(axis=0) if len(means) > 1 else means[0]
-    rates = np.stack([problem.strengths(fit.theta, each)[1] for each in means])
     trust, added = np.zeros(len(counts.pair)), 0.0  # clicks by trust in each cell, and at the first position
     if problem.trust is not None:
         trust, added = problem.trust.kappa * problem.trust.gamma, problem.trust.kappa
@@ -57,7 +61,10 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     centre, lower, upper, _ = pairs.integrate(factor, tail)
     exposure, rate = fit.exposure, factor * problem.strengths(fit.theta, mean)[1]
     caution = 1 + CAUTION * (rate / (exposure + rate)) ** FADE
-    value = pairs._replace(rates=pairs.rates * caution).integrate(factor, tail)[0]
+    theta = _towards_engine(fit)
+    means, rates = _priors(problem, theta, shifts)
+    table = (counts.clicks, counts.impressions, problem.log_observation(theta), trust)
+    value = pairs._replace(table=table, means=means, rates=rates * caution).integrate(factor, tail)[0]
     value *= (exposure @ centre) / max(float(exposure @ value), 1e-300)  # the same level of relevance in the mean
     reach = norm.isf(tail) * _shared_error(fit, mean, rate)
     with np.errstate(divide="ignore"):
@@ -72,6 +79,32 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     source = _source(fit, share)
     found = Relevance(counts.rows, value, lower, upper, mean, exposure, share, source, impressions, clicks)
     return found, rate
+
+
+def _priors(problem: Problem, theta: Float64, shifts: Float64) -> tuple[Float64, Float64]:
+    """Return the prior mean of each pair and its strength in impressions, [shifts, pairs] each."""
+    means = np.stack([np.minimum(problem.prior_mean(theta, shift=shift), 0.99) for shift in shifts])
+    return means, np.stack([problem.strengths(theta, each)[1] for each in means])
+
+
+def _towards_engine(fit: Fit) -> Float64:
+    """Return the parameters that are likely if the slope of h is `STEEPER` standard errors steeper than estimated.
+
+        theta - STEEPER Cov(theta) a / sqrt(a' Cov(theta) a),      slope = a' theta
+
+    where the slope is that of a regression of h on the first-shown position over all pairs. The curve and the slope
+    have errors in common: a curve that is too steep goes with a slope that is too flat.
+    """
+    problem, first = fit.problem, fit.problem.counts.first
+    at = [number for number, name in enumerate(fit.names) if name.startswith("first shown")]
+    centred = first - first.mean()
+    spread = float(centred @ centred)
+    if not at or spread == 0.0:
+        return fit.theta
+    slope = np.zeros(problem.size)
+    slope[at] = problem.prior[:, np.array(at) - problem.start].T @ centred / spread
+    towards = fit.covariance @ slope
+    return np.asarray(fit.theta - STEEPER * towards / np.sqrt(max(float(slope @ towards), 1e-300)))
 
 
 class _Pairs(NamedTuple):
