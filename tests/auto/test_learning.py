@@ -8,12 +8,13 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from clickprism.auto.candidates import SUMMARIES, Candidate, _choose, _Search
-from clickprism.auto.checks import choose_ranker
+from clickprism.auto.checks import _random_order, choose_ranker
 from clickprism.auto.learners import Evidence, Scorer, average, network_clicks
+from clickprism.data.logged import Logged
 from clickprism.debias.anchor import attenuation, centred, linear_clicks, linear_engine
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.types import Float64, Lists
+from clickprism.types import Clicks, Float64, Lists
 from reproduce.common.engines import EngineSettings, engine_world
 
 MEASURE = "nDCG(exp)@10"
@@ -189,3 +190,22 @@ def test_auto_learns_from_the_log_of_a_good_engine_and_of_a_poor_one() -> None:
         assert checked.use == "corrected"
         assert judged(checked.used) > (0.7 if quality else 0.68)
         assert judged(checked.used) > judged(checked.candidates.raw) - (0.02 if quality else -0.1)
+
+
+@pytest.mark.parametrize(
+    ("searches", "right", "verdict"), [(16, 16, "passed"), (16, 8, "inconclusive"), (16, 0, "failed"), (5, 5, None)]
+)
+def test_searches_in_random_order_check_the_ranker(searches: int, right: int, verdict: str | None) -> None:
+    """Each search shows two documents; the ranker prefers the first of them, which is clicked in `right` searches."""
+    offsets = np.arange(0, 2 * searches + 1, 2)
+    lists = Lists(np.zeros((2 * searches, 1), np.float32), offsets, np.arange(searches).astype(np.str_))
+    first = np.arange(searches) < right
+    clicked = np.column_stack([first, ~first]).reshape(-1).astype(np.int64)
+    positions = np.tile(np.array([1, 2], dtype=np.int32), searches)
+    clicks = Clicks(lists, offsets, np.arange(2 * searches), positions, clicked, np.ones(searches, dtype=np.int64))
+    evidence = of_queries(searches, clicks=1.0)
+    logged = Logged(clicks, randomised=np.ones(2 * searches, dtype=np.bool_))
+    found = _random_order(logged, evidence, np.tile([1.0, 0.0], searches))
+    assert [each.verdict for each in found] == ([] if verdict is None else [verdict])
+    assert all(each.numbers["share"] == right / searches for each in found)
+    assert _random_order(Logged(clicks), evidence, np.tile([1.0, 0.0], searches)) == []
