@@ -45,7 +45,7 @@ FREE: Final = 1e-2  # penalty of the weight of the engine's score
 RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
 SURE: Final = 1.0  # standard errors
 MATERIAL: Final = 0.1  # of what the safe candidate gains: what another one must gain beyond it
-MANY_QUERIES: Final = 100  # from which a linear ranker is the safe candidate; with fewer, the blend
+MANY_QUERIES: Final = 100  # from which held-out clicks choose weights, and a linear ranker is the safe candidate
 STEP: Final = 0.05  # of the shares in an average
 METHOD_NAMES: Final = {"raw clicks": "click", "imitation": "imitation"}  # what trained a candidate, for the model card
 PARTS: Final = ("imitation", "prior")  # in other candidates, and not chosen alone
@@ -216,16 +216,16 @@ class _Search:
     def average(self, parts: Sequence[Part], *, raw: bool = True) -> Part:
         """Return the weighted average of functions, and its held-out values.
 
-        The weights are their posterior mean given the clicks of held-out queries: the best function counts alone if the
-        log is large enough to tell, and the prior decides if it is not. With many queries the prior gives the last
-        function one fifth if it was trained on raw clicks, which are known to be biased; else all count the same.
-        Held-out documents share their queries with the others, so they cannot choose weights.
+        With few queries all functions count the same: held-out clicks of so few queries find differences that are
+        chance. With many, the weights are their posterior mean given the held-out clicks: the best function counts
+        alone if the log is large enough to tell, and the prior decides if it is not. In the prior the last function
+        counts one fifth if it was trained on raw clicks, which are known to be biased.
         """
+        if self.evidence.queries < MANY_QUERIES:
+            return _mix(parts, np.full(len(parts), 1 / len(parts)))
         counts = np.ones(len(parts))  # of the Dirichlet prior
-        if raw and self.evidence.queries >= MANY_QUERIES:
+        if raw:
             counts[:-1] = 4 / (len(parts) - 1)
-        if self.evidence.holds_out_documents:
-            return _mix(parts, counts / counts.sum())
         held_out = np.stack([values for _, values in parts])
         shares = _simplex(len(parts))
         values = [self.evidence.held_out_likelihood(each @ held_out + self.reference).sum() for each in shares]
