@@ -36,7 +36,7 @@ FEWEST: Final = 10  # clicks that a fit needs
 SAMPLE: Final = 200_000  # cells from which the form is chosen; all are used for the fit
 FOLDS: Final = 5
 BINS: Final = 63  # of a feature, for trees
-LEAST: Final = 3.0  # log-likelihood below which a difference decides nothing: steepness, and first-shown position
+LEAST: Final = 3.0  # log-likelihood below which a difference decides nothing: steepness, first-shown position
 SIZES: Final = (0.7, 1.0, 1.4)  # of the curve, in the test of different steepness
 SHARES: Final = (0.15, 0.3, 0.6, 1.0)  # of sigma, likewise
 TRUST_SHAPE: Final = 0.4  # gamma_k = 1 / (k - .4), as in the trust term that was published with the affine estimator
@@ -131,6 +131,12 @@ class Fit:
     def log_curve(self) -> Float64:
         """Return the log observation at each position, for a form with a curve, [positions]."""
         return np.concatenate([[0.0], self.theta[: self.problem.counts.positions - 1]])
+
+    @property
+    def doubts_engine(self) -> bool:
+        """Return whether a bent prior rises somewhere: it then explains what the curve should explain."""
+        h = self.theta[[number for number, name in enumerate(self.names) if name.startswith("first shown")]]
+        return self.form.bent and bool((np.diff(h, prepend=0.0) > 0).any())
 
     @cached_property
     def prior_mean(self) -> Float64:
@@ -385,10 +391,14 @@ def choose(
         drawn = sampled_queries(counts, seed)
         small, cells = counts.take(drawn)
         known = None if imputation is None else imputation[drawn[counts.query]]
-        search = _Search(small, known, None if offset is None else offset[cells], feedback=feedback, seed=seed)
-        for name in ("prior", "queries", "features", *try_parts):
-            tell(name)
-            search.attempt(name)
+        given = known, None if offset is None else offset[cells]
+        for may_bend in (True, False):
+            search = _Search(small, *given, feedback=feedback, seed=seed, may_bend=may_bend)
+            for name in ("prior", "queries", "features", *try_parts):
+                tell(name)
+                search.attempt(name)
+            if not search.chosen.fit.doubts_engine:
+                break
         if drawn.all():
             return search.chosen
         tell("all queries")
@@ -413,8 +423,10 @@ class _Search:
         *,
         feedback: Verdict = "absent",
         seed: int = 0,
+        may_bend: bool = True,
     ) -> None:
         self.counts, self.offset, self.seed, self.feedback = counts, offset, seed, feedback
+        self.may_bend = may_bend
         self.given = Covariates(imputation=np.zeros(0) if imputation is None else log_odds(imputation))
         self.chosen = Chosen(self.fit(Form(imputation=imputation is not None, curve=offset is None)))
 
@@ -477,6 +489,8 @@ class _Search:
         self.chosen = self.chosen.after(part, best)
         if not part.used:
             self.chosen = replace(self.chosen, fit=constant)
+        elif positions > 2 and self.may_bend:
+            self._turn("bent", sure=SURE)
 
     def _queries(self) -> None:
         """Try whether queries differ: in the level of relevance, or in how fast observation falls.

@@ -34,6 +34,7 @@ SPREAD: Final = (0.37, 1.0)  # sigma: median, and standard deviation of log sigm
 ENGINE: Final = -0.5  # prior mean of the slope of logit m by the log of the first-shown position: engines work
 FIRST: Final = 1.0  # its prior standard deviation, at the first position
 FIRST_CHANGE: Final = 0.1  # of its change from one knot to the next: sparse logs need a line, on which the order stays
+BENT: Final = 0.5  # likewise, if held-out clicks prefer a function that bends
 AT_RANDOM: Final = 2.0  # logit of pairs that only chance has placed
 KNOTS: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 30, 40, 60, 100, 200])  # positions
 FEATURE: Final = 0.5  # coefficients of standardised features
@@ -61,6 +62,7 @@ class Form:
         trust: Users click on high positions whatever is shown there.
         proportional: The prior strength is a number of clicks, not of impressions at the first position.
         rough: The curve may rise and fall from one position to the next, as on a page with several columns.
+        bent: The prior may fall faster from some positions to the next than from others; it never rises.
     """
 
     curve: bool = True
@@ -76,6 +78,7 @@ class Form:
     trust: bool = False
     proportional: bool = True
     rough: bool = False
+    bent: bool = False
 
     def with_part(self, name: str, value: object = True) -> Form:
         """Return the form with one part changed."""
@@ -199,7 +202,7 @@ def prior_columns(counts: LogCounts, form: Form, given: Covariates) -> tuple[Flo
         if counts.placed is not None:  # the position of a pair that only chance has placed is no evidence
             own = own * counts.placed[:, None]
         columns.append(own)
-        precisions.append(_steps(np.log(knots), FIRST, FIRST_CHANGE))
+        precisions.append(_steps(np.log(knots), FIRST, BENT if form.bent else FIRST_CHANGE))
         names += [f"first shown at position {knot}" for knot in knots[1:].tolist()]
         if counts.placed is not None:
             columns.append((~counts.placed[:, None]).astype(np.float64))
