@@ -281,7 +281,7 @@ def summary(tried: Sequence[Tried]) -> str:
     few = {name for name, own in by_name.items() if np.mean([each.clicks for each in own]) < FEW_CLICKS}
     rich = {name: value for name, value in regret.items() if name not in few}
     lines = [
-        f"- {len(names)} worlds, {len(tried)} runs, {sum(each.seconds for each in tried):.0f} CPU seconds.",
+        f"- {len(names)} worlds, {len(tried)} runs, {sum(each.seconds for each in tried):.0f} seconds.",
         f"- Regret against the best candidate in hindsight: {np.mean(list(regret.values())):.4f} on average, "
         f"{regret[worst]:.4f} at worst ({worst}); at worst {max(rich.values(), default=0.0):.4f} with {FEW_CLICKS} "
         "clicks or more.",
