@@ -7,9 +7,10 @@ ranker that unlearns what the engine knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import numpy as np
@@ -37,16 +38,17 @@ if TYPE_CHECKING:
 
 RIDGES: Final = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # penalties of linear rankers, chosen by held-out queries
 WEAK_RIDGE: Final = 10.0  # penalty with which rho is estimated
-ENGINE_RIDGE: Final = 10.0
+REGRESSION_RIDGE: Final = 10.0
 SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
+PROBABLE: Final = (0.001, 0.99)  # least and largest relevance of which log-odds are taken
 FREE: Final = 1e-2  # penalty of the weight of the engine's score
 RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
 SURE: Final = 1.0  # standard errors
 MATERIAL: Final = 0.1  # of what the safe candidate gains: what another one must gain beyond it
-MANY_QUERIES: Final = 100  # from which a linear ranker is the safe candidate; with fewer, the blend
-SHARES: Final = np.linspace(0.0, 1.0, 41)
-UNIFORM: Final = np.ones_like(SHARES)
-MOSTLY_CORRECTED: Final = (1 - SHARES) ** 3  # prior with many queries: raw clicks, which are biased, count one fifth
+MANY_QUERIES: Final = 100  # from which held-out clicks choose weights, and a linear ranker is the safe candidate
+STEP: Final = 0.05  # of the shares in an average
+METHOD_NAMES: Final = {"raw clicks": "click", "imitation": "imitation"}  # what trained a candidate, for the model card
+PARTS: Final = ("imitation", "prior")  # in other candidates, and not chosen alone
 FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of the model, and the bias that they show
 METHOD_EPOCHS: Final = 15
 METHOD_BATCH: Final = 256  # ranked lists
@@ -60,6 +62,7 @@ SUMMARIES: Final = {
     "networks": "an average of small neural networks",
     "blend": "a weighted average of a linear ranker and small neural networks",
     "trees": "gradient boosted trees",
+    "prior": "a linear ranker on the relevance that the model of the log expects before clicks",
     "imitation": "an imitation of the engine's own order",
     "raw clicks": "the same kind of ranker, trained on raw clicks",
 }
@@ -83,6 +86,11 @@ class Imitation:
     held_out: Float64
     explained: float
     attenuation: float
+
+    @property
+    def unbiased_held_out(self) -> Float64:
+        """Return the held-out scores that an imitation of all candidates would have, [pairs]."""
+        return self.held_out / self.attenuation
 
 
 @final
@@ -145,50 +153,42 @@ def train_candidates(
         progress: Called with the name of each step.
     """
     tell = progress or (lambda _: None)
-    tell("imitation of the engine")
     search = _Search(evidence, seed)
-    linear_e, weight, error = search.linear_engine()
+    tell("imitation of the engine")
+    linear_imitation, weight, error = search.linear_imitation()
     tell("networks that imitate the engine")
-    network_e = search.imitate(search.network_engine, beside=linear_e)
-    best = max((linear_e, network_e), key=lambda each: each.explained)
+    network_imitation = search.network_imitation(beside=linear_imitation)
+    imitation = max((linear_imitation, network_imitation), key=lambda each: each.explained)
     known = weight * evidence.engine
-    search.reference = known - weight / best.attenuation * best.held_out
-    prior = MOSTLY_CORRECTED if evidence.queries >= MANY_QUERIES else UNIFORM
+    search.reference = known - weight * imitation.unbiased_held_out
     tell("linear ranker")
-    clicks, offset = search.raw
-    raw_linear = search.scaled(search.ridge(RIDGES[0], offset, clicks))
-    corrected = search.linear(known - weight / linear_e.attenuation * linear_e.held_out)
-    linear = search.average(corrected, raw_linear, prior)
+    raw_linear = search.scaled(search.raw_ridge())
+    from_prior = search.scaled(search.regression(_log_odds(evidence.prior)))
+    corrected = search.linear(known - weight * linear_imitation.unbiased_held_out)
+    linear = search.average([corrected, from_prior, raw_linear])
     tell("networks")
-    raw_networks = search.scaled(search.networks(None, offset, clicks))
-    part = search.networks(network_e, search.offset + known, evidence.clicks)
-    share = weight / network_e.attenuation
-    corrected = part[0].plus(network_e.scorer, share), part[1] + share * network_e.held_out
-    networks = search.average(corrected, raw_networks, prior)
-    blend = search.average(linear, networks)
-    if evidence.holds_out_documents:  # they share their queries with the others, so they cannot choose weights
-        blend = _mix(search.scaled(search.prior()), _mix(linear, networks, 0.5), 2 / 3)
-    parts = {"linear": linear, "blend": blend, "networks": networks}
-    found = {name: search.candidate(name, held_out, scorer.model) for name, (scorer, held_out) in parts.items()}
+    raw_networks = search.scaled(search.raw_networks())
+    from_posterior = search.scaled(search.network_regression(_log_odds(evidence.posterior)))
+    networks = search.average([search.corrected_networks(network_imitation, weight), from_posterior, raw_networks])
+    blend = search.average([linear, networks], raw=False)
+    parts = {"linear": linear, "blend": blend, "networks": networks, "prior": from_prior}
+    found = {name: search.of_part(name, part) for name, part in parts.items()}
     tell("trees")
     found["trees"] = search.trees("trees")
     for name, train in (methods or {}).items():
         if not evidence.holds_out_documents:
             tell(name)
             found[name] = search.method(name, train)
-    found["imitation"] = search.candidate(
-        "imitation", best.held_out, partial(best.scorer.model, "imitation"), scale=True
-    )
+    found["imitation"] = search.of_part("imitation", search.scaled((imitation.scorer, imitation.held_out)))
     allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
     chosen, reason = _choose(allowed, evidence.held_out_likelihood(search.reference))
     reason += "" if kinds is None else " Only rankers that the engine can hold were compared."
     if chosen == "trees":
         raw = search.trees("raw clicks")
     else:
-        blend = _mix(raw_linear, raw_networks, 0.5)
-        scorer, held_out = {"networks": raw_networks, "blend": blend}.get(chosen, raw_linear)
-        raw = search.candidate("raw clicks", held_out, partial(scorer.model, "click"), scale=True)
-    return Candidates(found, chosen, reason, weight, error, best, raw)
+        same_kind = {"networks": raw_networks, "blend": _mix([raw_linear, raw_networks], np.full(2, 0.5))}
+        raw = search.of_part("raw clicks", search.scaled(same_kind.get(chosen, raw_linear)))
+    return Candidates(found, chosen, reason, weight, error, imitation, raw)
 
 
 class _Search:
@@ -205,27 +205,33 @@ class _Search:
         self.x, self.query, self.offset = evidence.features, evidence.query, np.log(evidence.exposure)
         self.reference = np.zeros(len(evidence))
         scale = RAW_STRENGTH / (evidence.impressions + RAW_STRENGTH)
-        self.raw = evidence.raw_clicks * scale, np.log(evidence.impressions * scale)  # without any correction
+        self.raw_clicks, self.raw_offset = evidence.raw_clicks * scale, np.log(evidence.impressions * scale)
 
-    def candidate(self, name: str, held_out: Float64, make: Callable[[], Model], *, scale: bool = False) -> Candidate:
-        factor = self._scale(held_out) if scale else 1.0
-        return Candidate(name, held_out, self.evidence.held_out_likelihood(factor * held_out + self.reference), make)
+    def candidate(self, name: str, held_out: Float64, make: Callable[[], Model]) -> Candidate:
+        return Candidate(name, held_out, self.evidence.held_out_likelihood(held_out + self.reference), make)
 
-    def average(self, one: Part, other: Part, prior: Float64 = UNIFORM) -> Part:
-        """Return the weighted average of two functions, and its held-out values.
+    def of_part(self, name: str, part: Part) -> Candidate:
+        return self.candidate(name, part[1], partial(part[0].model, METHOD_NAMES.get(name, "log_model")))
 
-        The weight is its posterior mean given the clicks of held-out queries: the better one counts alone if the log is
-        large enough to tell, and the prior decides if it is not (both count the same if it is uniform).
+    def average(self, parts: Sequence[Part], *, raw: bool = True) -> Part:
+        """Return the weighted average of functions, and its held-out values.
 
-        Args:
-            one: First function, and its held-out values.
-            other: Second function, and its held-out values.
-            prior: Density of the share of the second function at `SHARES`.
+        With few queries all functions count the same: held-out clicks of so few queries find differences that are
+        chance. With many, the weights are their posterior mean given the held-out clicks: the best function counts
+        alone if the log is large enough to tell, and the prior decides if it is not. In the prior the last function
+        counts one fifth if it was trained on raw clicks, which are known to be biased.
         """
-        mixed = ((1 - share) * one[1] + share * other[1] + self.reference for share in SHARES)
-        values = np.array([self.evidence.held_out_likelihood(each).sum() for each in mixed])
-        likely = prior * np.exp(values - values.max())
-        return _mix(one, other, float(likely @ SHARES / likely.sum()))
+        if self.evidence.queries < MANY_QUERIES:
+            return _mix(parts, np.full(len(parts), 1 / len(parts)))
+        counts = np.ones(len(parts))  # of the Dirichlet prior
+        if raw:
+            counts[:-1] = 4 / (len(parts) - 1)
+        held_out = np.stack([values for _, values in parts])
+        shares = _simplex(len(parts))
+        values = [self.evidence.held_out_likelihood(each @ held_out + self.reference).sum() for each in shares]
+        density = np.array(values) + np.log(shares + STEP / 2) @ (counts - 1)
+        likely = np.exp(density - density.max())
+        return _mix(parts, likely @ shares / likely.sum())
 
     def scaled(self, part: Part) -> Part:
         """Return a function in the units of log click rates."""
@@ -247,49 +253,71 @@ class _Search:
         parts = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)]
         return [(own, rest) for own, rest in parts if len(own) and len(rest)]
 
-    def linear_engine(self) -> tuple[Imitation, float, float]:
+    def part(self, fit: Callable[[Int64, int], Scorer]) -> Part:
+        """Return what `fit` makes of all pairs, and the held-out values of copies without each fold.
+
+        Args:
+            fit: Takes the pairs to learn from and a random seed. Networks of a small log are trained again on all
+                pairs, five times, and averaged; on a large log the copies themselves are averaged.
+        """
+        members, held_out, everything = [], np.zeros(len(self.evidence)), np.arange(len(self.evidence))
+        for number, (own, rest) in enumerate(self.folds()):
+            members.append(fit(own, self.seed + number))
+            held_out[rest] = members[-1](self.x[rest])
+        if not members[0].networks:
+            return fit(everything, self.seed), held_out
+        if len(everything) <= SMALL:
+            members = [fit(everything, self.seed + 10 + number) for number in range(FOLDS)]
+        return average(members), held_out
+
+    def linear_imitation(self) -> tuple[Imitation, float, float]:
         """Return the linear imitation of the engine, rho and its standard error.
 
         The penalty of rho's regression is weak: with a strong one, what the features no longer explain would be in rho.
         """
         score = self.evidence.engine
-
-        def fit(own: Int64, _: int) -> Scorer:
-            return Scorer(linear_engine(self.x[own], score[own], self.query[own], ridge=ENGINE_RIDGE))
-
-        imitation = self.imitate(fit)
+        imitation = self.imitation(self.regression(score))
         columns = np.column_stack([self.x, imitation.held_out, score])
         penalty = np.append(np.full(self.x.shape[1], WEAK_RIDGE), [FREE, FREE])
         weight, error = self.evidence.last_coefficient(columns, penalty)
         return imitation, max(weight, 0.0), error
 
-    def network_engine(self, own: Int64, seed: int) -> Scorer:
-        made = network_engine(self.x[own], self.evidence.engine[own], self.query[own], seed=seed)
-        return Scorer(np.zeros(self.x.shape[1]), ((1.0, made),))
+    def network_imitation(self, beside: Imitation) -> Imitation:
+        """Return the imitation by networks, averaged with the linear one.
 
-    def imitate(self, fit: Callable[[Int64, int], Scorer], beside: Imitation | None = None) -> Imitation:
-        """Return an imitation of the engine with held-out scores; the average with another one if that is given."""
-        evidence, members, predicted = self.evidence, [], np.zeros(len(self.evidence))
-        for number, (own, rest) in enumerate(self.folds()):
-            members.append(fit(own, self.seed + number))
-            predicted[rest] = members[-1](self.x[rest])
-        if not members[0].networks:
-            members = [fit(np.arange(len(evidence)), self.seed)]
-        elif len(evidence) <= SMALL:
-            members = [fit(np.arange(len(evidence)), self.seed + 10 + number) for number in range(FOLDS)]
-        scorer = average(members)
-        if beside is not None:  # networks level off away from the shown documents; a linear function goes on
-            predicted, scorer = (predicted + beside.held_out) / 2, average([scorer, beside.scorer])
-        predicted, values = centred(predicted, self.query), evidence.engine
+        Networks level off away from the shown documents; a linear function goes on.
+        """
+        networks = self.network_regression(self.evidence.engine)
+        return self.imitation(_mix([networks, (beside.scorer, beside.held_out)], np.full(2, 0.5)))
+
+    def imitation(self, part: Part) -> Imitation:
+        scorer, predicted = part
+        predicted, values = centred(predicted, self.query), self.evidence.engine
         spread = float(predicted @ predicted)
         # the factor by which held-out predictions must be multiplied: below 1 if they are too large
         slope = max(float(predicted @ values) / spread, 0.0) if spread > 0 else 0.0
         explained = max(1 - float(((values - slope * predicted) ** 2).sum()) / max(float(values @ values), 1e-12), 0.0)
-        theta = attenuation(explained, evidence.shown_share or SHOWN_SHARE)
+        theta = attenuation(explained, self.evidence.shown_share or SHOWN_SHARE)
         return Imitation(scorer.times(slope), slope * predicted, explained, theta)
 
+    def regression(self, target: Float64) -> Part:
+        """Return a linear function of the features that predicts a target within queries."""
+
+        def fit(own: Int64, _: int) -> Scorer:
+            return Scorer(linear_engine(self.x[own], target[own], self.query[own], ridge=REGRESSION_RIDGE))
+
+        return self.part(fit)
+
+    def network_regression(self, target: Float64) -> Part:
+        """Return networks that predict a target within queries."""
+
+        def fit(own: Int64, seed: int) -> Scorer:
+            return Scorer.of(network_engine(self.x[own], target[own], self.query[own], seed=seed))
+
+        return self.part(fit)
+
     def linear(self, known: Float64) -> Part:
-        """Return the linear ranker, given what the engine knows, and its held-out values.
+        """Return the linear ranker, given what the engine knows.
 
         Its penalty is the strongest one that is not clearly worse than the best on held-out queries: it carries
         further from the shown documents.
@@ -299,58 +327,46 @@ class _Search:
         best = max(values, key=lambda each: float(each.sum()))
         return [part for part, value in zip(found, values, strict=True) if not clearly_better(best, value)][-1]
 
+    def raw_ridge(self) -> Part:
+        return self.ridge(RIDGES[0], self.raw_offset, self.raw_clicks)
+
     def ridge(self, ridge: float, offset: Float64, clicks: Float64) -> Part:
-        """Return the linear function under one penalty, and its held-out values."""
-        scores, penalty = np.zeros(len(self.evidence)), np.full(self.x.shape[1], ridge)
-        found = linear_clicks(self.x, clicks, offset, self.query, ridge=penalty)
-        for own, rest in self.folds():
-            scores[rest] = self.x[rest] @ linear_clicks(
-                self.x[own], clicks[own], offset[own], self.query[own], ridge=penalty, start=found
-            )
-        return Scorer(found), scores
+        """Return the linear function of the features that predicts clicks within queries, under one penalty."""
+        penalty = np.full(self.x.shape[1], ridge)
+        start = linear_clicks(self.x, clicks, offset, self.query, ridge=penalty)
 
-    def prior(self) -> Part:
-        """Return a linear function of the log-odds of the prior relevance in the model of the log.
+        def fit(own: Int64, _: int) -> Scorer:
+            found = linear_clicks(self.x[own], clicks[own], offset[own], self.query[own], ridge=penalty, start=start)
+            return Scorer(found)
 
-        The prior depends on features and first-shown position, and has few parameters: on a few documents it is steady.
-        """
-        target, scores = logit(np.clip(self.evidence.prior, 0.01, 0.99)), np.zeros(len(self.evidence))
+        return self.part(fit)
 
-        def fit(own: Int64) -> Float64:
-            return linear_engine(self.x[own], target[own], self.query[own], ridge=ENGINE_RIDGE)
+    def corrected_networks(self, imitation: Imitation, weight: float) -> Part:
+        """Return networks on corrected clicks, plus the part of the engine's score that features explain."""
+        offset, engine = self.offset + weight * self.evidence.engine, imitation.held_out
+        free = np.array([FREE])
+        own = float(linear_clicks(engine[:, None], self.evidence.clicks, offset, self.query, ridge=free)[0])
+        scorer, held_out = self.networks(offset + own * engine, self.evidence.clicks)
+        share = own + weight / imitation.attenuation
+        return scorer.plus(imitation.scorer, share), held_out + share * engine
 
-        for own, rest in self.folds():
-            scores[rest] = self.x[rest] @ fit(own)
-        return Scorer(fit(np.arange(len(self.x)))), scores
+    def raw_networks(self) -> Part:
+        return self.networks(self.raw_offset, self.raw_clicks)
 
-    def networks(self, imitation: Imitation | None, offset: Float64, clicks: Float64) -> Part:
-        """Return w as the average of networks plus a multiple of the imitation, and its held-out values."""
-        x, query, columns, scores = self.x, self.query, self.x.shape[1], np.zeros(len(self.evidence))
-        engine = np.zeros(len(x)) if imitation is None else imitation.held_out
+    def networks(self, offset: Float64, clicks: Float64) -> Part:
+        """Return networks that predict clicks within queries."""
 
-        def fit(own: Int64, seed: int) -> tuple[Scorer, float]:
-            share = 0.0
-            if imitation is not None:
-                only, free = engine[own][:, None], np.array([FREE])
-                share = float(linear_clicks(only, clicks[own], offset[own], query[own], ridge=free)[0])
-            made = network_clicks(x[own], clicks[own], offset[own] + share * engine[own], query[own], seed=seed)
-            return Scorer(np.zeros(columns), ((1.0, made),)), share
+        def fit(own: Int64, seed: int) -> Scorer:
+            return Scorer.of(network_clicks(self.x[own], clicks[own], offset[own], self.query[own], seed=seed))
 
-        members = []
-        for number, (own, rest) in enumerate(self.folds()):
-            members.append(fit(own, self.seed + number))
-            scores[rest] = members[-1][0](x[rest]) + members[-1][1] * engine[rest]
-        if len(x) <= SMALL:
-            members = [fit(np.arange(len(x)), self.seed + 10 + number) for number in range(FOLDS)]
-        scorer = average([each for each, _ in members])
-        if imitation is not None:
-            scorer = scorer.plus(imitation.scorer, float(np.mean([share for _, share in members])))
-        return scorer, scores
+        return self.part(fit)
 
     def trees(self, name: str) -> Candidate:
         """Return trees, trained on raw clicks if that is the name; the engine's own knowledge is in their offset."""
         scores, columns, is_raw = np.zeros(len(self.evidence)), self.x.shape[1], name == "raw clicks"
-        clicks, offset = self.raw if is_raw else (self.evidence.clicks, self.offset + self.reference)
+        clicks, offset = self.evidence.clicks, self.offset + self.reference
+        if is_raw:
+            clicks, offset = self.raw_clicks, self.raw_offset
 
         def fit(own: Int64) -> Any:
             return tree_clicks(self.x[own], clicks[own], offset[own], self.query[own], seed=self.seed)
@@ -368,12 +384,26 @@ class _Search:
             held_out = np.zeros(len(evidence.lists), dtype=np.bool_)
             held_out[owner[rest]] = True
             scores[rest] = train(held_out).score(evidence.lists)[evidence.rows[rest]]
-        return self.candidate(name, scores, lambda: train(None), scale=True)
+        return self.candidate(name, self._scale(scores) * scores, lambda: train(None))
 
 
-def _mix(one: Part, other: Part, share: float) -> Part:
-    """Return the average of two functions in which the second one has this share, and its held-out values."""
-    return one[0].times(1 - share).plus(other[0], share), (1 - share) * one[1] + share * other[1]
+def _log_odds(relevance: Float64) -> Float64:
+    return np.asarray(logit(np.clip(relevance, *PROBABLE)))
+
+
+def _mix(parts: Sequence[Part], shares: Float64) -> Part:
+    """Return the average of functions with these shares, and its held-out values."""
+    scorer, held_out = parts[0][0].times(float(shares[0])), shares[0] * parts[0][1]
+    for (other, values), share in zip(parts[1:], shares[1:], strict=True):
+        scorer, held_out = scorer.plus(other, float(share)), held_out + share * values
+    return scorer, held_out
+
+
+def _simplex(parts: int) -> Float64:
+    """Return all shares in multiples of `STEP` that add up to one, [points, parts]."""
+    steps = round(1 / STEP)
+    points = [each for each in product(range(steps + 1), repeat=parts - 1) if sum(each) <= steps]
+    return np.array([(*each, steps - sum(each)) for each in points]) * STEP
 
 
 def summary_of(name: str) -> str:
@@ -399,7 +429,7 @@ def _choose(found: dict[str, Candidate], nothing: Float64) -> tuple[str, str]:
     """
     simple = len(nothing) >= MANY_QUERIES or "blend" not in found
     safe, why = ("linear", "is simpler") if simple else ("blend", "varies less by chance")
-    compared = (name for name in found if name != "imitation")
+    compared = (name for name in found if name not in PARTS)
     best = max(compared, key=lambda name: float(found[name].likelihood.sum()))
     name = summary_of(best).capitalize()
     if best == safe or safe not in found:

@@ -7,18 +7,21 @@
    the engine on held-out queries.
 3. Goodness of fit of the model of the log, by position and first-shown position.
 4. Size: with few queries, documents are held out instead.
+5. Random order, if the log has searches whose results chance ordered: the ranker must put clicked results of these
+   searches above the others. This check needs no model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, Literal, TypeAlias, final
 
 import numpy as np
 
 from clickprism.auto.candidates import Candidate, Candidates, method_candidates, train_candidates
-from clickprism.auto.learners import FEW_QUERIES, Evidence
+from clickprism.auto.learners import FEW_QUERIES, Evidence, Scorer
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import Kind, Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
@@ -31,6 +34,7 @@ KINDS: Final[tuple[Kind, ...]] = ("standard", "quantile", "log1p")  # of normali
 LARGEST: Final = 15.0  # standard deviations: a feature with larger values is not only standardised
 EXPLAINED: Final = 0.05  # R^2 of the imitation from which selection by the engine can be corrected
 FEW_CLICKS: Final = 500
+LEAST_RANDOM: Final = 10  # searches in random order with clicks, from which they check the ranker
 
 
 @final
@@ -108,11 +112,14 @@ def choose_ranker(
     curve, model, evidence = _checked_curve(logged, model, lists, seed)
     methods = method_candidates(logged.clicks, lists, model, seed=seed)
     candidates = train_candidates(evidence, methods=methods, kinds=held, seed=seed, progress=tell)
-    checks = (curve, _agreement(evidence, candidates), _fit(model), _size(evidence))
-    failed = any(check.verdict == "failed" for check in checks[:2])
+    checks = [curve, _agreement(evidence, candidates), _fit(model), _size(evidence)]
+    failed = any(check.verdict == "failed" for check in checks)
+    used = candidates.raw if failed else candidates.found[candidates.chosen]
+    checks += _random_order(logged, evidence, used.held_out)
     depth, scope = _scope(logged, evidence, candidates)
     use: Literal["corrected", "raw clicks"] = "raw clicks" if failed else "corrected"
-    return Checked(model, normaliser, evidence, candidates, checks, use, depth, scope, _selection(evidence, candidates))
+    selection = _selection(evidence, candidates.imitation.scorer, used)
+    return Checked(model, normaliser, evidence, candidates, tuple(checks), use, depth, scope, selection)
 
 
 def _normalised(logged: Logged, kinds: Sequence[Kind]) -> tuple[Normaliser, Lists]:
@@ -241,18 +248,52 @@ def _size(evidence: Evidence) -> Check:
     return Check("size", "passed", f"The log has {clicks:,} clicks on {queries:,} queries.", numbers)
 
 
-def _selection(evidence: Evidence, candidates: Candidates) -> str:
+def _random_order(logged: Logged, evidence: Evidence, held_out: Float64) -> list[Check]:
+    """Check the ranker on the searches in random order, if the log has some with clicks.
+
+    Chance chose the position of each result, so position bias does not favour any score there: the share of pairs of a
+    clicked and another result in which the clicked one scores higher is one half for a ranker that knows nothing.
+    """
+    clicks, chance = logged.clicks, logged.randomised
+    if chance is None:
+        return []
+    scores = np.zeros(clicks.lists.documents)
+    scores[evidence.rows] = held_out
+    shares = []
+    for start, end in pairwise(clicks.offsets):
+        rows, clicked = clicks.rows[start:end], clicks.clicks[start:end] > 0
+        if chance[start:end].all() and clicked.any() and not clicked.all():
+            lead = scores[rows[clicked]][:, None] - scores[rows[~clicked]]
+            shares.append(float(((lead > 0) + 0.5 * (lead == 0)).mean()))
+    if len(shares) < LEAST_RANDOM:
+        return []
+    value, error = float(np.mean(shares)), float(np.std(shares) / np.sqrt(len(shares)))
+    numbers = {"share": value, "standard error": error, "searches": float(len(shares))}
+    sentence = (
+        f"In {len(shares):,} searches in random order, the ranker puts a clicked result above another one in "
+        f"{value:.0%} ± {error:.0%} of the pairs; an order by chance has 50%."
+    )
+    if value > 0.5 + SURE * error:
+        return [Check("random order", "passed", sentence, numbers)]
+    verdict: Verdict = "failed" if value < 0.5 - SURE * error else "inconclusive"
+    return [Check("random order", verdict, f"{sentence} It is not shown to be better than that.", numbers)]
+
+
+def _selection(evidence: Evidence, imitation: Scorer, used: Candidate) -> str:
     shown, unshown = len(evidence), len(evidence.unshown)
     if not evidence.names_candidates:
         return (
             f"The log names only documents that were shown ({shown:,} pairs of query and document). Which other "
             "candidates the engine had is not known."
         )
-    scores = candidates.imitation.scorer(evidence.lists.features)
+    ranker, engine = (
+        shown_above_unshown(evidence, scores)
+        for scores in (used.make().score(evidence.lists), imitation(evidence.lists.features))
+    )
     return (
         f"The log names {shown + unshown:,} candidates, of which {shown:,} ({shown / (shown + unshown):.0%}) were "
-        f"shown. The imitation of the engine puts a shown candidate above one that was not shown in "
-        f"{shown_above_unshown(evidence, scores):.0%} of the pairs."
+        f"shown. The ranker puts a shown candidate above one that was not shown in {ranker:.0%} of the pairs, the "
+        f"imitation of the engine in {engine:.0%}."
     )
 
 

@@ -62,9 +62,10 @@ class Evidence:
         rows: Row of each shown pair in `lists`, increasing, [pairs].
         query: Query of each pair, from 0, not decreasing, [pairs].
         clicks: Clicks of each pair; those of pairs with much evidence are scaled down with their exposure, [pairs].
-        exposure: Impressions of each pair in units of the first position, scaled likewise, [pairs].
+        exposure: Impressions of each pair in units of the first position, scaled by the same factor, [pairs].
         engine: Score of the engine, minus the log of the first-shown position, centred within queries, [pairs].
         prior: Relevance of each pair before its clicks, by the model of the log, [pairs].
+        posterior: Relevance of each pair, by the model of the log, [pairs].
         impressions: Impressions of each pair, not scaled, [pairs].
         raw_clicks: Clicks of each pair, not scaled, [pairs].
         unshown: Rows of candidates that the log names and that were never shown, [documents].
@@ -78,6 +79,7 @@ class Evidence:
     exposure: Float64
     engine: Float64
     prior: Float64
+    posterior: Float64
     impressions: Float64
     raw_clicks: Float64
     unshown: Int64
@@ -113,6 +115,7 @@ class Evidence:
             exposure=np.maximum(found.weight * scale, 1e-9),
             engine=_engine_scores(logged, found.rows, query),
             prior=found.prior,
+            posterior=found.value,
             impressions=found.impressions,
             raw_clicks=found.clicks * click_value,
             unshown=np.flatnonzero(~shown & searched[lists.list_of]).astype(np.int64),
@@ -224,6 +227,11 @@ class Scorer:
             hidden = np.maximum(hidden @ second.T + bias_2, 0.0)
             scores = scores + weight * (hidden @ last[0] + bias_3[0])
         return np.asarray(scores, dtype=np.float64)
+
+    @classmethod
+    def of(cls, network: Network) -> Scorer:
+        """Return one network."""
+        return cls(np.zeros(network[0].shape[1]), ((1.0, network),))
 
     def plus(self, other: Scorer, weight: float = 1.0) -> Scorer:
         """Return this function plus `weight` times another."""

@@ -37,8 +37,8 @@ def parser() -> argparse.ArgumentParser:
         "--set",
         choices=SETS,
         default="cells",
-        help="cells: simulated engines; collection: simulated users on NFCorpus; tool: the worlds of engine_worlds; "
-        "frame: the frame of a shop with categories",
+        help="cells: simulated engines; collection: simulated users on NFCorpus, MQ2008 and LETOR-like lists; tool: "
+        "the worlds of engine_worlds; frame: the frame of a shop with categories",
     )
     made.add_argument("--draws", type=int, default=3, help="draws of each world, or folds (default: %(default)s)")
     made.add_argument("--first", type=int, default=0, help="seed of the first draw, or first fold (default: 0)")

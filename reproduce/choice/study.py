@@ -13,7 +13,7 @@ import numpy as np
 from clickprism._util.processes import side_by_side
 from clickprism.auto.checks import choose_ranker
 from clickprism.data.logged import Logged
-from clickprism.data.normalise import fit as fit_normaliser
+from clickprism.data.normalise import Normaliser
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Float64, JudgedLists, Lists
@@ -24,8 +24,9 @@ MEASURE: Final = "nDCG(exp)@10"
 FEW_CLICKS: Final = 500
 LEVELS: Final = 30  # of click rates, as labels of LightGBM
 CLOSE: Final = 0.015  # of the best baseline of the tool
+COLLECTIONS: Final = ("NFCorpus", "MQ2008", "LETOR-like")
 RIVALS: Final = ("LightGBM", "ridge")
-NAMES: Final = ("linear", "blend", "networks", "trees", "imitation")
+NAMES: Final = ("linear", "blend", "networks", "prior", "trees", "imitation")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def try_log(name: str, seed: int, logged: Logged, test: JudgedLists, engine: Flo
         int(logged.clicks.clicks.sum()),
         judged(engine),
         judged(found.raw.make().score(lists)),
-        {name: judged(scores) for name, scores in raw_rivals(logged, test.lists).items()},
+        {name: judged(scores) for name, scores in raw_rivals(logged, test.lists, checked.normaliser).items()},
         found.chosen if checked.use == "corrected" else "raw clicks",
         {each: judged(one.make().score(lists)) for each, one in found.found.items()},
         tuple(check.name for check in checked.checks if check.verdict == "failed"),
@@ -93,8 +94,11 @@ def try_log(name: str, seed: int, logged: Logged, test: JudgedLists, engine: Flo
     )
 
 
-def raw_rivals(logged: Logged, test: Lists) -> dict[str, Float64]:
-    """Return the scores of test documents by LightGBM and by a ridge regression, both on raw click rates."""
+def raw_rivals(logged: Logged, test: Lists, normaliser: Normaliser) -> dict[str, Float64]:
+    """Return the scores of test documents by LightGBM and by a ridge regression, both on raw click rates.
+
+    The ridge regression takes the features that `auto` takes.
+    """
     import lightgbm
 
     clicks = logged.clicks
@@ -105,7 +109,6 @@ def raw_rivals(logged: Logged, test: Lists) -> dict[str, Float64]:
     labels = np.minimum(np.round(LEVELS * rate), LEVELS)
     data = lightgbm.Dataset(clicks.lists.features[rows], labels, group=np.bincount(query))
     trees = lightgbm.train({**TREES, "label_gain": list(range(LEVELS + 1))}, data, ROUNDS)
-    normaliser = fit_normaliser("standard", clicks.lists)
     weight = np.sqrt(np.minimum(shown, 50.0))[:, None]  # as the tool weights its baselines
     own = normaliser(clicks.lists).features[rows].astype(np.float64)
     both = np.column_stack([own, rate])
@@ -124,13 +127,15 @@ def try_cell(settings: EngineSettings) -> Tried:
     return try_log(settings.name, settings.seed, world.logged, world.test, world.engine)
 
 
-def try_fold(fold: int, settings: EngineSettings) -> Tried:
-    """Try one fold of the real collection with simulated users."""
-    from reproduce.choice.collection import collection
+def try_fold(collection: str, fold: int, settings: EngineSettings) -> Tried:
+    """Try one fold of a collection with simulated users."""
+    from reproduce.choice.collection import collection as nfcorpus
+    from reproduce.choice.letor_lists import letor_like, merged_mq2008
 
-    train, test = collection()[fold]
+    folds = {"NFCorpus": lambda: nfcorpus()[fold], "MQ2008": lambda: merged_mq2008(fold)}
+    train, test = folds.get(collection, lambda: letor_like(fold))()
     world = judged_world(train, test, settings)
-    name = f"NFCorpus, {settings.users}{', feedback' if settings.feedback else ''}"
+    name = f"{collection}, {settings.users}{', feedback' if settings.feedback else ''}"
     return try_log(name, settings.seed, world.logged, world.test, world.engine)
 
 
@@ -199,28 +204,39 @@ def cell_tasks(cells: Iterable[EngineSettings], seeds: range) -> list[tuple[Call
 
 
 def fold_tasks(folds: range) -> list[tuple[Callable[..., Tried], tuple[object, ...]]]:
-    """Return a task for each fold of the real collection and each kind of users."""
+    """Return a task for each fold of the collections and each kind of users; the engine shows 15 of about 140."""
     kinds = (
-        EngineSettings(users="mix", noise=0.6, searches=60),
-        EngineSettings(users="popularity", feedback=3.0, noise=0.6, searches=60),
-        EngineSettings(users="pbm", noise=0.6, searches=30),
-        EngineSettings(users="grid", noise=0.6, searches=60),
+        EngineSettings(users="mix", searches=60),
+        EngineSettings(users="popularity", feedback=3.0, searches=60),
+        EngineSettings(users="grid", searches=60),
+        EngineSettings(users="cascade", searches=60),
+        EngineSettings(users="trust", searches=60),
+        EngineSettings(users="pbm", searches=30),
+        EngineSettings(users="logit", searches=30),
     )
-    return [(try_fold, (fold, replace(kind, seed=fold))) for fold in folds for kind in kinds]
+    return [
+        (try_fold, (collection, fold, replace(kind, noise=0.6, shown=15, seed=fold)))
+        for fold in folds
+        for collection in COLLECTIONS
+        for kind in kinds
+    ]
 
 
 def tool_tasks(path: Path, seeds: range) -> list[tuple[Callable[..., Tried], tuple[object, ...]]]:
     """Return a task for each of the 24 worlds of the tool and each seed, and for four of them with other sizes."""
-    tasks: list[tuple[Callable[..., Tried], tuple[object, ...]]] = [
-        (try_tool, (str(path), (users, quality, feedback), seed, {}))
-        for seed in seeds
+    worlds = [
+        (users, quality, feedback)
         for users in ("pbm", "mix", "lazy")
         for feedback in (False, True)
         for quality in (0.0, 0.3, 0.6, 0.9)
     ]
-    for world_of in (("pbm", 0.3, False), ("mix", 0.9, False), ("pbm", 0.6, True), ("lazy", 0.9, True)):
-        tasks += [(try_tool, (str(path), world_of, seeds[0], sizes)) for sizes in ({"queries": 2000}, {"searches": 5})]
-    return tasks
+    four = (("pbm", 0.3, False), ("mix", 0.9, False), ("pbm", 0.6, True), ("lazy", 0.9, True))
+    asked: list[tuple[tuple[str, float, bool], int, dict[str, int]]] = [
+        *((world_of, seed, {}) for seed in seeds for world_of in worlds),
+        *((world_of, seed, {"searches": 5}) for seed in seeds for world_of in four),
+        *((world_of, seeds[0], {"queries": 2000}) for world_of in four),
+    ]
+    return [(try_tool, (str(path), *each)) for each in asked]
 
 
 def table(tried: Sequence[Tried]) -> str:
@@ -265,7 +281,7 @@ def summary(tried: Sequence[Tried]) -> str:
     few = {name for name, own in by_name.items() if np.mean([each.clicks for each in own]) < FEW_CLICKS}
     rich = {name: value for name, value in regret.items() if name not in few}
     lines = [
-        f"- {len(names)} worlds, {len(tried)} runs, {sum(each.seconds for each in tried):.0f} CPU seconds.",
+        f"- {len(names)} worlds, {len(tried)} runs, {sum(each.seconds for each in tried):.0f} seconds.",
         f"- Regret against the best candidate in hindsight: {np.mean(list(regret.values())):.4f} on average, "
         f"{regret[worst]:.4f} at worst ({worst}); at worst {max(rich.values(), default=0.0):.4f} with {FEW_CLICKS} "
         "clicks or more.",

@@ -8,12 +8,13 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from clickprism.auto.candidates import SUMMARIES, Candidate, _choose, _Search
-from clickprism.auto.checks import choose_ranker
+from clickprism.auto.checks import _random_order, choose_ranker
 from clickprism.auto.learners import Evidence, Scorer, average, network_clicks
+from clickprism.data.logged import Logged
 from clickprism.debias.anchor import attenuation, centred, linear_clicks, linear_engine
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
-from clickprism.types import Float64, Lists
+from clickprism.types import Clicks, Float64, Lists
 from reproduce.common.engines import EngineSettings, engine_world
 
 MEASURE = "nDCG(exp)@10"
@@ -32,6 +33,7 @@ def small(*, clicks: list[float], exposure: list[float], query: list[int], fold:
         exposure=np.array(exposure, dtype=np.float64),
         engine=np.zeros(size),
         prior=np.full(size, 0.2),
+        posterior=np.full(size, 0.2),
         impressions=np.array(exposure, dtype=np.float64),
         raw_clicks=np.array(clicks, dtype=np.float64),
         unshown=np.zeros(0, dtype=np.int64),
@@ -115,16 +117,30 @@ def test_a_scorer_gives_the_scores_of_the_served_ranker(networks: int) -> None:
     np.testing.assert_allclose(scorer.model().score(lists), scorer(features), rtol=1e-4, atol=1e-4)
 
 
+def of_queries(queries: int, *, clicks: float) -> Evidence:
+    """Return queries of two documents; the first of each gets three quarters of the clicks."""
+    each = clicks / queries
+    query = [number for number in range(queries) for _ in range(2)]
+    return small(clicks=[3 * each, each] * queries, exposure=[10, 10] * queries, query=query)
+
+
 def test_the_average_follows_the_evidence() -> None:
     """Two functions that predict alike count the same; with many clicks the better one counts almost alone."""
-    scores = np.array([1.0, 0.0, 1.0, 0.0])
+    scores = np.tile([1.0, 0.0], 120)
     better, worse = (Scorer(np.ones(1)), scores), (Scorer(-np.ones(1)), -scores)
-    for clicks, lower, upper in ((0.0, 0.45, 0.55), (5.0, 0.1, 0.4), (500.0, 0.0, 0.02)):
-        evidence = small(clicks=[3 * clicks, clicks] * 2, exposure=[10, 10] * 2, query=[0, 0, 1, 1])
-        found = _Search(evidence, 0).average(better, worse)
+    for clicks, lower, upper in ((0.0, 0.45, 0.55), (10.0, 0.1, 0.4), (1000.0, 0.0, 0.02)):
+        found = _Search(of_queries(120, clicks=clicks), 0).average([better, worse], raw=False)
         share = (1 - float(found[0].linear[0])) / 2
         assert lower <= share <= upper
         np.testing.assert_allclose(found[1], (1 - 2 * share) * scores)
+
+
+@pytest.mark.parametrize(("queries", "clicks", "shares"), [(10, 500.0, [1 / 3] * 3), (120, 0.0, [0.4, 0.4, 0.2])])
+def test_without_evidence_the_prior_decides_what_counts(queries: int, clicks: float, shares: list[float]) -> None:
+    """With few queries all parts count the same, whatever the clicks; with many, raw clicks count one fifth."""
+    parts = [(Scorer(weight), np.tile([1.0, 0.0], queries)) for weight in np.eye(3)]
+    found = _Search(of_queries(queries, clicks=clicks), 0).average(parts)
+    np.testing.assert_allclose(found[0].linear, shares, atol=0.02)
 
 
 def with_gain(name: str, gain: Float64) -> Candidate:
@@ -174,3 +190,22 @@ def test_auto_learns_from_the_log_of_a_good_engine_and_of_a_poor_one() -> None:
         assert checked.use == "corrected"
         assert judged(checked.used) > (0.7 if quality else 0.68)
         assert judged(checked.used) > judged(checked.candidates.raw) - (0.02 if quality else -0.1)
+
+
+@pytest.mark.parametrize(
+    ("searches", "right", "verdict"), [(16, 16, "passed"), (16, 8, "inconclusive"), (16, 0, "failed"), (5, 5, None)]
+)
+def test_searches_in_random_order_check_the_ranker(searches: int, right: int, verdict: str | None) -> None:
+    """Each search shows two documents; the ranker prefers the first of them, which is clicked in `right` searches."""
+    offsets = np.arange(0, 2 * searches + 1, 2)
+    lists = Lists(np.zeros((2 * searches, 1), np.float32), offsets, np.arange(searches).astype(np.str_))
+    first = np.arange(searches) < right
+    clicked = np.column_stack([first, ~first]).reshape(-1).astype(np.int64)
+    positions = np.tile(np.array([1, 2], dtype=np.int32), searches)
+    clicks = Clicks(lists, offsets, np.arange(2 * searches), positions, clicked, np.ones(searches, dtype=np.int64))
+    evidence = of_queries(searches, clicks=1.0)
+    logged = Logged(clicks, randomised=np.ones(2 * searches, dtype=np.bool_))
+    found = _random_order(logged, evidence, np.tile([1.0, 0.0], searches))
+    assert [each.verdict for each in found] == ([] if verdict is None else [verdict])
+    assert all(each.numbers["share"] == right / searches for each in found)
+    assert _random_order(Logged(clicks), evidence, np.tile([1.0, 0.0], searches)) == []
