@@ -10,7 +10,7 @@ from scipy.stats import norm
 from clickprism.auto.candidates import SUMMARIES, Candidate, _choose, _Search
 from clickprism.auto.checks import choose_ranker
 from clickprism.auto.learners import Evidence, Scorer, average, network_clicks
-from clickprism.debias.anchor import attenuation, centred, linear_clicks, linear_engine
+from clickprism.debias.query_regression import attenuation, centred, linear_clicks, linear_engine
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Float64, Lists

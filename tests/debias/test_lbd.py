@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from clickprism.debias import lbd
+from clickprism.debias.anchor import Anchor
 from clickprism.debias.click import Click
 from clickprism.debias.lbd import DecoupledLearner, Decoupling, DocumentObservation, ObservationSettings
 from clickprism.debias.loop import pad
@@ -93,6 +94,20 @@ def test_the_loss_by_hand() -> None:
     assert by_hand(first=first, max_weight=1.2).loss(batch)["ranking"].item() == pytest.approx(cut, rel=1e-5)
     logits = by_hand(first=first).click_logits(batch)[0].detach().double().numpy()
     assert logits == pytest.approx(scores + np.diag(log_observation(first)), abs=1e-6)
+
+
+def test_the_loss_with_what_the_engine_knows_by_hand() -> None:
+    """Relevance in the loss is f(x) + rho v, v = - log k - .5 x - .1: 0, log 2 and log 3 less for positions 1 to 3."""
+    learner, first = by_hand(), 0.8
+    values = {"curve": [1.0, 0.5, 0.25], "engine": [0.5], "centre": 0.1, "rho": 2.0}
+    learner.anchor = Anchor(**{name: torch.tensor(value) for name, value in values.items()})
+    known = np.array([0.0, 1.0, -4.0]) + 2 * (-np.log([1, 2, 3]) - [0.1, 0.6, -1.9])
+    weights = first / np.exp(np.diag(log_observation(first)))
+    expected = -(np.array([3, 1, 2]) * weights * (known - np.log(np.exp(known).sum()))).sum()
+    batch = pad(one_list(), np.arange(1))
+    assert learner.loss(batch)["ranking"].item() == pytest.approx(expected, rel=1e-5)
+    logits = learner.click_logits(batch)[0].detach().double().numpy()
+    assert logits == pytest.approx(known + np.diag(log_observation(first)), abs=1e-5)
 
 
 @pytest.mark.parametrize("first", [1.0, 0.8])
