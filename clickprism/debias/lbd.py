@@ -193,14 +193,9 @@ class DecoupledLearner(DocumentLearner):
         logs = dropped(self.observed(documents) + at_first[:, None], self.settings.drop)
         return logs.reshape(*features.shape[:-1], -1)
 
-    def log_observation_at(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Return log o_k(x) of documents at their positions, [documents], without a table over all positions."""
-        below, steepness = self.observed.at(features, positions)
-        return dropped(below + self.log_first * steepness / self.scale, self.settings.drop)
-
     def log_exposure(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Return log o_k(x), relative to that of the average document at the first position, [documents]."""
-        return self.log_observation_at(features, positions) - math.log(self.unit)
+        return at(self.log_observation(features), positions) - math.log(self.unit)
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Return the softmax cross entropy on the weighted clicks."""
@@ -212,7 +207,7 @@ class DecoupledLearner(DocumentLearner):
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
         """Return the log relevance + log o, [lists, places]."""
-        logs = self.log_observation_at(batch.features[batch.mask], batch.positions[batch.mask])
+        logs = at(self.log_observation(batch.features[batch.mask]), batch.positions[batch.mask])
         return self._relevance(batch) + spread(logs, batch.mask)
 
     def _relevance(self, batch: Batch) -> torch.Tensor:
@@ -297,12 +292,6 @@ class DocumentObservation(nn.Module):
         logs = self(features)
         moved = self(features + STEP * torch.randn_like(features))
         return logs, ((moved - logs) / STEP).square().mean()
-
-    def at(self, features: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return log o_k(x) of documents at their positions, and s(x), both [documents]."""
-        steepness = self.steepness(features)
-        below = nn.functional.pad(self.below, (1, 0))[positions - 1]
-        return (below * steepness).masked_fill(positions == 1, 0.0), steepness
 
     def steepness(self, features: torch.Tensor) -> torch.Tensor:
         """Return s(x), [documents]; 1 for the curve alone."""

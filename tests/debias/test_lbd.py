@@ -116,27 +116,6 @@ def test_exposure_is_in_units_of_the_first_position(first: float) -> None:
     assert exposure == pytest.approx(4 * np.exp(np.diag(log_observation(first))) / first, rel=1e-6)
 
 
-@pytest.mark.parametrize("drop", [0.0, 0.25, 1.0])
-@pytest.mark.parametrize(("flat", "hidden"), [(False, 0), (False, 6), (True, 0)])
-def test_log_o_at_one_position_is_that_of_the_table(
-    flat: bool, hidden: int, drop: float, clicks: Clicks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor is a table made where s(x) b_k will do. A logarithm of sums may round otherwise at the end of a vector."""
-    torch.manual_seed(0)
-    observed = scattered(DocumentObservation(features=5, positions=12, hidden=hidden, flat=flat))
-    learner = DecoupledLearner(Decoupling(drop=drop), MLP(hidden=(4,)).build(5), clicks, lbd._frozen(observed), ())
-    features = features_of(clicks)[clicks.rows]
-    positions = torch.from_numpy(clicks.positions.astype(np.int64))
-    table = learner.log_observation(features).gather(1, positions[:, None] - 1)[:, 0]
-    found = learner.log_observation_at(features, positions)
-    assert torch.allclose(found, table, rtol=1e-6, atol=1e-7) if 0 < drop < 1 else torch.equal(found, table)
-    seen = np.exp(table.double().numpy()) * clicks.list_impressions / learner.unit
-    monkeypatch.setattr(DocumentObservation, "forward", None)
-    assert learner.exposure(clicks) == pytest.approx(seen, rel=1e-6, abs=0)
-    learner.loss(pad(clicks, np.arange(20)))
-    learner.click_logits(pad(clicks, np.arange(20)))
-
-
 def test_clicks_in_the_first_place_stay_as_they_are_when_it_is_always_seen(clicks: Clicks) -> None:
     torch.manual_seed(0)
     observed = scattered(DocumentObservation(features=5, positions=12, hidden=0, flat=False))
