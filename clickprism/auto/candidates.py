@@ -28,7 +28,7 @@ from clickprism.auto.learners import (
     tree_model,
 )
 from clickprism.debias import METHODS
-from clickprism.debias.anchor import SHOWN_SHARE, attenuation, centred, linear_clicks, linear_engine
+from clickprism.debias.query_regression import SHOWN_SHARE, attenuation, centred, linear_clicks, linear_engine
 from clickprism.settings import resolve
 from clickprism.types import Bool, Clicks, Float64, Int64, Lists
 

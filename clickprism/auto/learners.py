@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from clickprism.data.logged import Logged
-from clickprism.debias.anchor import LEAST_UNSHOWN, centred, linear_clicks
+from clickprism.debias.query_regression import LEAST_UNSHOWN, centred, linear_clicks
 from clickprism.log_model.counts import first_positions, placed_by_engine
 from clickprism.log_model.model import LogModel
 from clickprism.types import Bool, Float32, Float64, Int64, Lists, slices

@@ -53,7 +53,7 @@ class Labels(Method):
     loss = - sum_i (2^y_i - 1) log softmax_i(f(x))
 
     A method takes clicks, never grades, so the grades y come as the clicks that `clickprism.ideal_clicks` makes of
-    them: 2^y - 1 clicks in 2^ymax - 1 impressions. Whoever calls that function has chosen to use labels.
+    them: 2^y - 1 clicks in 2^ymax - 1 impressions. Only code that calls this function uses labels.
     """
 
     name = "labels"

@@ -322,7 +322,7 @@ class Chain(nn.Module):
     | dbn     | gamma                | gamma (1 - s)              |
     | sdbn    | always               | 1 - s                      |
 
-    The first document of a list is always observed; a position that the log leaves out is no step.
+    The first document of a list is always observed; a position without a document is skipped.
     """
 
     def __init__(self, model: ChainName, positions: int) -> None:

@@ -36,7 +36,7 @@ class DualLearning(Method):
         observation_rate: Learning rate of g, as a multiple of the ranker's. At the ranker's own rate the ranker is at
             its best long before g is right (up to three times too high at the lower positions, measured on MQ2008 and
             the embedded data).
-        link: "free" takes the logits as they are learned; "elu" takes ELU(g), which does not fall below -1, as ULTRA.
+        link: "free" uses g itself; "elu" uses ELU(g), which does not fall below -1, as ULTRA does.
 
     >>> DualLearning.ultra()
     DualLearning(max_weight=0.0, observation_rate=1.0, link='elu')

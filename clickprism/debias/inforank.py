@@ -41,9 +41,10 @@ class InfoRank(Method):
     This is our form of InfoRank; `inforank_paper` is the printed one, in which relevance and observation both depend on
     features and position, and neither is identified (docs/research/independence.md). InfoRank- is `eta=0`.
 
-    With `log_model`, where at least a fifth of the shown pairs were shown at several positions, the curve is that of
-    the model of the log, and relevance in the model of clicks is f(x) + rho v: v is what the engine's order says beyond
-    the features (`clickprism.debias.anchor`). Relevance is then conditioned on o = 1, and the information stays 0.
+    With `log_model`, where documents shown at several positions identify the curve and the log model finds no coupling,
+    the curve is that of the log model, and relevance in the model of clicks is f(x) + rho v: v is what the engine's
+    order says beyond the features (`clickprism.debias.anchor`). Relevance is then conditioned on o = 1, and the
+    information stays 0.
 
     Unbiased when clicks are a product of relevance and such an observation, the same for all documents at the first
     position, and documents with similar features were shown at different positions.
@@ -79,10 +80,7 @@ class InfoRank(Method):
 
     def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> InfoRankLearner:
         """Return the learner of a checkpoint, without fitting the model of the log again."""
-        known = {name.removeprefix("anchor_"): weights[name].numpy() for name in weights if name.startswith("anchor_")}
-        numbers = {name: float(known[name]) for name in ("centre", "rho") if known}
-        anchor = Anchor(curve=known["curve"], engine=known["engine"], **numbers) if known else None
-        return InfoRankLearner(self, ranker, clicks, anchor)
+        return InfoRankLearner(self, ranker, clicks, Anchor.restored(weights))
 
 
 class Odds(NamedTuple):
@@ -101,25 +99,24 @@ class Odds(NamedTuple):
 
 @final
 class InfoRankLearner(DocumentLearner):
-    """The ranker, what relevance loses if not observed, a curve over positions, and what the document adds to it."""
+    """The ranker, what relevance loses if not observed, a curve over positions, and what the document adds to it.
 
-    anchor_curve: torch.Tensor
-    anchor_engine: torch.Tensor
-    anchor_centre: torch.Tensor
-    anchor_rho: torch.Tensor
+    Attributes:
+        curve: Log odds of being observed at each position: learned, or those of the anchor, [positions].
+        anchor: What the log said before; None if the curve is learned.
+    """
+
+    curve: torch.Tensor
 
     def __init__(self, settings: InfoRank, ranker: nn.Module, clicks: Clicks, anchor: Anchor | None) -> None:
         super().__init__(ranker, clicks)
-        self.settings, self.told, self.anchored = settings, clicks.seen is not None, anchor is not None
+        self.settings, self.told, self.anchor = settings, clicks.seen is not None, anchor
         network, places, start = towered(ranker, settings.name), clicks.max_position, settings.start
-        self.curve: nn.Parameter | None = None
         if anchor is None:
             self.curve = nn.Parameter(_observed_odds(clicks, start))
         else:
-            for name in ("curve", "engine", "centre", "rho"):
-                self.register_buffer(f"anchor_{name}", torch.as_tensor(getattr(anchor, name)).float())
-            curve = anchor.curve.astype(np.float32)  # as a checkpoint keeps it, for the same mean in a resumed run
-            start *= float(np.average(curve[clicks.positions - 1], weights=clicks.list_impressions))
+            self.register_buffer("curve", torch.logit((start * anchor.curve).clamp_max(SURE)))
+            start *= float(np.average(anchor.curve.numpy()[clicks.positions - 1], weights=clicks.list_impressions))
         self.base_odds = start_odds(clicks, start)
         self.own = flat(nn.Sequential(nn.Linear(network.width, 1)))
         self.by_document = settings.observation == "anchored" and places > 1
@@ -128,17 +125,13 @@ class InfoRankLearner(DocumentLearner):
     def conditional(self, documents: torch.Tensor, positions: torch.Tensor) -> Odds:
         """Return log odds of relevance, observed or not, and of observation, of documents at positions, [documents]."""
         scores, less = relevance(self.ranker, self.own, documents, self.base_odds)
-        if self.anchored:
-            beyond = -positions.to(documents).log() - documents @ self.anchor_engine - self.anchor_centre
-            scores = scores + self.anchor_rho * beyond
+        if self.anchor is not None:
+            scores = scores + self.anchor.beyond(documents, positions)
         return Odds(scores, scores - less, at(self._observed(documents), positions))
 
     def _observed(self, documents: torch.Tensor) -> torch.Tensor:
         """Return the log odds of being observed at every position, [documents, positions]."""
-        curve: torch.Tensor | None = self.curve
-        if curve is None:
-            curve = torch.logit((self.settings.start * self.anchor_curve).clamp_max(SURE))
-        odds = curve.expand(len(documents), -1)
+        odds = self.curve.expand(len(documents), -1)
         return odds + pad(self.tower(documents), (1, 0)) if self.by_document else odds
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
@@ -159,7 +152,7 @@ class InfoRankLearner(DocumentLearner):
     def _log_click(self, odds: Odds) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the log of the click probability and of its complement, [documents]."""
         observed, unobserved = log_both(odds.observed)
-        if self.anchored:
+        if self.anchor is not None:
             return log_click(odds.seen, observed, unobserved)
         (seen, not_seen), (unseen, not_unseen) = log_both(odds.seen), log_both(odds.unseen)
         relevant = torch.logaddexp(seen + observed, unseen + unobserved)
@@ -179,11 +172,11 @@ class InfoRankLearner(DocumentLearner):
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """Return the groups of the ranker with d, of the tower and of the curve: each is clipped separately."""
-        linear = self.anchored and not len(towered(self.ranker, self.settings.name).trunk())
+        linear = self.anchor is not None and not len(towered(self.ranker, self.settings.name).trunk())
         groups = [
             (LINEAR_RATE if linear else 1.0, [*self.ranker.parameters(), *self.own.parameters()]),
             (1.0, list(self.tower.parameters())),
-            (self.settings.observation_rate, [] if self.curve is None else [self.curve]),
+            (self.settings.observation_rate, [self.curve] if isinstance(self.curve, nn.Parameter) else []),
         ]
         return [group for group in groups if group[1]]
 

@@ -187,7 +187,7 @@ def _through(chain: nn.Sequential, documents: torch.Tensor, added: torch.Tensor)
 
 @final
 class InfoRankPaperLearner(DocumentLearner):
-    """The ranker, which is P(R | o, x) at the first position, and what the paper's networks have beside it.
+    """The ranker, which is P(R | o, x) at the first position, and the other parts of the paper's networks.
 
     Attributes:
         serves: The o that the ranker is served with.

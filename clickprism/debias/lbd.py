@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from clickprism.debias.anchor import position_curve
+from clickprism.debias.anchor import Anchor
 from clickprism.debias.base import SIMILAR, DocumentLearner, Method, at, dropped, flat, spread, towered
 from clickprism.debias.loop import Measured, Standing, batches, likelihoods, run
 from clickprism.debias.losses import score, softmax_loss
@@ -24,7 +24,6 @@ from clickprism.settings import check_fields
 from clickprism.types import Batch, Clicks, Float64
 
 log = logging.getLogger(__name__)
-ANCHORED_DROP: Final = 0.15
 LARGE: Final = 1e3  # features are of the order of 1 where they are normalised
 BATCH: Final = 128
 LEARNING_RATE: Final = 0.05
@@ -45,7 +44,7 @@ class ObservationSettings:
         penalties: Weights of the mean square of the slope of log o, to choose from.
         curve: Also try a curve over positions that does not depend on the document.
         anchor: Take the curve of the log model if documents shown at several positions identify it and the log model
-            finds no coupling (`position_curve`).
+            finds no coupling (`clickprism.debias.anchor`).
         held_out: Share of queries whose clicks choose the penalty and when to stop.
         lists: Largest number of ranked lists, drawn at random.
         epochs: Largest number of epochs.
@@ -85,9 +84,11 @@ class Decoupling(Method):
     observation is learned before the ranker, beside a flexible relevance (`learn_observation`): what a simple ranker
     cannot express would go into the observation. It is anchored, b_1 = 0: clicks identify how the observation of a
     document falls below the first position, not what it is there. Held-out clicks choose the penalty, and whether
-    observation depends on the document at all. Where documents shown at several positions identify the curve and the
-    log model finds no coupling, the observation is the log model's curve: joint learning over-corrects the logs of good
-    engines.
+    observation depends on the document at all.
+
+    Joint learning over-corrects the logs of good engines. Where documents shown at several positions identify the curve
+    and the log model finds no coupling, the observation is therefore the log model's curve, and the ranker learns f in
+    softmax_i(f(x) + rho v): v is what the engine's order says beyond the features (`clickprism.debias.anchor`).
 
     `first` is what no click identifies: how often the first result is observed. At 1 the ranker learns c_1(x), the
     click probability at the first position. Below 1 the dependence on the document holds at the first position too, and
@@ -101,8 +102,7 @@ class Decoupling(Method):
     Attributes:
         observation: How o is learned.
         first: Least observation of the average document at the first position.
-        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`. By default .15
-            where the curve is anchored, else 0.
+        drop: t of LBD's Bernoulli dropping, in expectation: o becomes t + (1 - t) o. 1 is `click`.
         max_weight: Weights above this are cut to it.
     """
 
@@ -113,7 +113,7 @@ class Decoupling(Method):
     takes_weights = True
     observation: ObservationSettings = field(default_factory=ObservationSettings)
     first: float = 0.8
-    drop: float | None = None
+    drop: float = 0.0
     max_weight: float = 50.0
 
     def __post_init__(self) -> None:
@@ -121,7 +121,13 @@ class Decoupling(Method):
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> DecoupledLearner:
         """Return a learner with the observation that the log gives; a doubt about it is logged as a warning."""
-        learner = DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
+        anchor = Anchor.of(clicks) if self.observation.anchor else None
+        if anchor is None:
+            learner = DecoupledLearner(self, ranker, clicks, *learn_observation(clicks, self.observation))
+        else:
+            observed = DocumentObservation(features=0, positions=len(anchor.curve), hidden=0, flat=True)
+            observed.load_state_dict({"below": anchor.curve[1:].log()})
+            learner = DecoupledLearner(self, ranker, clicks, _frozen(observed), (GIVEN,), anchor=anchor)
         if learner.doubt:
             log.warning("%s: %s", self.name, learner.doubt)
         return learner
@@ -130,7 +136,7 @@ class Decoupling(Method):
         """Return the learner of a checkpoint, with the choice that was made then."""
         choices = unpacked(weights["tried"])
         observed = DocumentObservation.like(choices[0], clicks.lists.features.shape[1], clicks.max_position)
-        return DecoupledLearner(self, ranker, clicks, _frozen(observed), choices)
+        return DecoupledLearner(self, ranker, clicks, _frozen(observed), choices, anchor=Anchor.restored(weights))
 
 
 @final
@@ -139,6 +145,7 @@ class DecoupledLearner(DocumentLearner):
 
     Attributes:
         choices: What was tried, the chosen one first.
+        anchor: What the log said before; None if the observation was learned.
     """
 
     scale: torch.Tensor
@@ -152,9 +159,11 @@ class DecoupledLearner(DocumentLearner):
         clicks: Clicks,
         observed: DocumentObservation,
         choices: tuple[Choice, ...],
+        *,
+        anchor: Anchor | None = None,
     ) -> None:
         super().__init__(ranker, clicks)
-        self.settings, self.observed, self.choices = settings, observed, choices
+        self.settings, self.observed, self.choices, self.anchor = settings, observed, choices, anchor
         self.register_buffer("scale", observed.steepness(self.sample).detach().mean().clamp_min(1e-3))
         below = observed.below.detach().mean() * self.scale if len(observed.below) else torch.zeros(())
         self.register_buffer("log_first", below.clamp(math.log(settings.first), 0.0))
@@ -164,7 +173,8 @@ class DecoupledLearner(DocumentLearner):
     def doubt(self) -> str:
         """Return a warning, with a remedy, if the curve alone was chosen and features are very large."""
         penalties, largest = self.settings.observation.penalties, float(self.sample.abs().max())
-        if not penalties or not self.choices or self.choices[0].penalty < math.inf or not largest > LARGE:
+        chosen = bool(penalties and self.choices) and self.anchor is None and self.choices[0].penalty == math.inf
+        if not chosen or not largest > LARGE:
             return ""
         return (
             f"the observation is a curve over positions only, and features go up to {largest:.3g}, which may be the "
@@ -174,30 +184,18 @@ class DecoupledLearner(DocumentLearner):
     @property
     def unit(self) -> float:
         """Return the observation of the average document at the first position; weights are 1 there."""
-        return self.drop + (1 - self.drop) * math.exp(float(self.log_first))
-
-    @property
-    def drop(self) -> float:
-        """Return t: as set, or by whether the curve is anchored."""
-        if self.settings.drop is not None:
-            return self.settings.drop
-        return ANCHORED_DROP if bool(self.observed.anchored) else 0.0
+        return self.settings.drop + (1 - self.settings.drop) * math.exp(float(self.log_first))
 
     def log_observation(self, features: torch.Tensor) -> torch.Tensor:
         """Return log o_k(x), [..., positions]."""
         documents = features.reshape(-1, features.shape[-1])
         at_first = self.log_first * self.observed.steepness(documents) / self.scale
-        logs = dropped(self.observed(documents) + at_first[:, None], self.drop)
+        logs = dropped(self.observed(documents) + at_first[:, None], self.settings.drop)
         return logs.reshape(*features.shape[:-1], -1)
-
-    def log_observation_at(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Return log o_k(x) of documents at their positions, [documents], without a table over all positions."""
-        below, steepness = self.observed.at(features, positions)
-        return dropped(below + self.log_first * steepness / self.scale, self.drop)
 
     def log_exposure(self, features: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Return log o_k(x), relative to that of the average document at the first position, [documents]."""
-        return self.log_observation_at(features, positions) - math.log(self.unit)
+        return at(self.log_observation(features), positions) - math.log(self.unit)
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Return the softmax cross entropy on the weighted clicks."""
@@ -205,12 +203,20 @@ class DecoupledLearner(DocumentLearner):
             logs = self.log_exposure(batch.features[batch.mask], batch.positions[batch.mask])
             weights = torch.exp(-logs.clamp_min(-math.log(self.settings.max_weight)))
         weighted = batch.clicks * spread(weights, batch.mask)
-        return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
+        return {"ranking": softmax_loss(self._relevance(batch), weighted, mask=batch.mask)}
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Return score + log o, [lists, places]."""
-        logs = self.log_observation_at(batch.features[batch.mask], batch.positions[batch.mask])
-        return score(self.ranker, batch) + spread(logs, batch.mask)
+        """Return the log relevance + log o, [lists, places]."""
+        logs = at(self.log_observation(batch.features[batch.mask]), batch.positions[batch.mask])
+        return self._relevance(batch) + spread(logs, batch.mask)
+
+    def _relevance(self, batch: Batch) -> torch.Tensor:
+        """Return f(x), and rho v of the anchor, [lists, places]."""
+        scores = score(self.ranker, batch)
+        if self.anchor is None:
+            return scores
+        beyond = self.anchor.beyond(batch.features[batch.mask], batch.positions[batch.mask])
+        return scores + spread(beyond, batch.mask)
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
         """Return the ranker's parameters; the observation is not trained any more."""
@@ -232,6 +238,9 @@ class Choice:
     penalty: float
     likelihood: float
     epochs: int
+
+
+GIVEN: Final = Choice(0, math.inf, math.nan, 0)  # the curve of the anchor, without a choice
 
 
 def packed(choices: Sequence[Choice]) -> torch.Tensor:
@@ -259,14 +268,10 @@ class DocumentObservation(nn.Module):
 
     Attributes:
         below: b at the positions below the first.
-        anchored: 1 if b is the curve of the log model.
     """
-
-    anchored: torch.Tensor
 
     def __init__(self, *, features: int, positions: int, hidden: int, flat: bool) -> None:
         super().__init__()
-        self.register_buffer("anchored", torch.zeros(()))
         self.below = nn.Parameter(torch.zeros(positions - 1))
         self.chain = nn.Sequential() if flat or positions == 1 else _steepness(features, hidden)
 
@@ -288,12 +293,6 @@ class DocumentObservation(nn.Module):
         moved = self(features + STEP * torch.randn_like(features))
         return logs, ((moved - logs) / STEP).square().mean()
 
-    def at(self, features: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return log o_k(x) of documents at their positions, and s(x), both [documents]."""
-        steepness = self.steepness(features)
-        below = nn.functional.pad(self.below, (1, 0))[positions - 1]
-        return (below * steepness).masked_fill(positions == 1, 0.0), steepness
-
     def steepness(self, features: torch.Tensor) -> torch.Tensor:
         """Return s(x), [documents]; 1 for the curve alone."""
         if len(self.chain) == 0:
@@ -313,18 +312,13 @@ def learn_observation(clicks: Clicks, settings: ObservationSettings) -> tuple[Do
     maximise  sum_i c_i log softmax_i(u(x_i) + log o_k(x_i)) - penalty * mean ||d log o_k(x) / d x||^2
 
     over the companion u, a network, and o. u is flexible whatever ranker is trained later: what a linear relevance
-    cannot express would go into the observation. If the log model knows the curve and finds no coupling, its curve is
-    taken and nothing is learned (`position_curve`). Otherwise the curve alone is taken only if its likelihood is above
-    that of every candidate that depends on the document by more than a standard error: missing a dependence costs a
-    ranker many times what a needless one does. A log too small to hold anything out gets the curve alone, and so does
-    one with a single position.
+    cannot express would go into the observation. The curve alone is taken only if its likelihood is above that of every
+    candidate that depends on the document by more than a standard error: missing a dependence costs a ranker many times
+    what a needless one does. A log too small to hold anything out gets the curve alone, and so does one with a single
+    position.
 
     Randomness is torch's: set its seed for the same result. The generator is left as it was.
     """
-    if settings.anchor and (logs := position_curve(clicks)) is not None:
-        curve = DocumentObservation(features=0, positions=len(logs), hidden=0, flat=True)
-        curve.load_state_dict({"below": torch.from_numpy(logs[1:]).float(), "anchored": torch.ones(())})
-        return _frozen(curve), (Choice(0, math.inf, math.nan, 0),)
     with torch.random.fork_rng(devices=[]):
         seed = torch.initial_seed() % 2**63
         learn, check = _split(clicks, settings, np.random.default_rng(seed))

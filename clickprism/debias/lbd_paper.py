@@ -25,7 +25,7 @@ class _Preset(Method):
 
     Attributes:
         penalty: lambda.
-        drop: t, the share of documents whose observation is left out of a step.
+        drop: t, the share of documents whose observation is dropped (set to 1) in a step.
     """
 
     corrects = ("position", "document")

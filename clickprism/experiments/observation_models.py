@@ -83,8 +83,12 @@ def choice_text(choices: Sequence[Choice]) -> str:
     'observation depends on positions only (held-out log-likelihood -1.5000; best with documents -1.6000)'
     >>> choice_text([Choice(0, math.inf, math.nan, 60)])
     'observation depends on positions only (too few ranked lists with clicks, or positions, to choose by)'
+    >>> choice_text([Choice(0, math.inf, math.nan, 0)])
+    'observation is the position curve of the log model, which finds no dependence on documents'
     """
     chosen, curve = choices[0], choices[0].penalty == math.inf
+    if chosen.epochs == 0:
+        return "observation is the position curve of the log model, which finds no dependence on documents"
     form = f"network of {chosen.hidden} units" if chosen.hidden else "linear"
     what = "depends on positions only" if curve else f"depends on documents: {form}, penalty {chosen.penalty:g}"
     if math.isnan(chosen.likelihood):

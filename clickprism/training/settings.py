@@ -125,7 +125,7 @@ class Fitted:
         best_epoch: The epoch (for trees: the number of trees) that the model is from.
         best_value: Its validation; None without one.
         stopped: Why training ended: "epochs", "patience" or "interrupted".
-        learner: What was trained, with the observation model; None if the method has a boosting of its own. It is not
+        learner: What was trained, with the observation model; None if the method defines `boosting`. It is not
             saved.
     """
 

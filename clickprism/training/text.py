@@ -161,7 +161,7 @@ class _Loop:
             self.network.head.bias.fill_(float(found[-1] - slopes @ mean))
 
     def cost(self) -> TextCost:
-        """Return the time of an epoch, by a few steps forward and backward that leave the weights as they are."""
+        """Return the time of an epoch, by a few steps forward and backward that do not change the weights."""
         batches = self.order[0]
         tokens = [int(self.learned.lengths[rows].max()) * len(rows) for rows in batches]
         middle = np.argsort(tokens)[len(tokens) // 2 :][:MEASURED].tolist()

@@ -1,4 +1,4 @@
-"""What the commands of all papers share: options, exit codes, and how lists of words are read."""
+"""The options and exit codes that the commands of all papers share."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ S = TypeVar("S", bound=Any)
 
 @dataclass(frozen=True)
 class How:
-    """How a plan is run.
+    """Options of running a plan.
 
     Attributes:
-        out: the folder of the runs and of the results.
-        jobs: processes, each on one core.
-        as_json: print the rows instead of a table.
-        only_say: say how many runs there are and how long they will take, and stop.
-        write_expected: fill our figures into expected.csv.
+        out: Folder of the runs and of the results.
+        jobs: Number of processes, each on one core.
+        as_json: Print the rows as JSON instead of a table.
+        only_say: Print how many runs there are and how long they will take, and stop.
+        write_expected: Write our figures into expected.csv.
     """
 
     out: Path
@@ -36,12 +36,12 @@ class How:
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> How:
-        """As the options say."""
+        """Return what the options say."""
         return cls(given.out, given.jobs, given.json, given.dry_run, given.write_expected)
 
 
 def guarded(call: Callable[[], Any]) -> int:
-    """Call, and return the exit code that clickprism has for how it went."""
+    """Call the function and return an exit code of clickprism."""
     try:
         call()
     except ClickprismError as error:
@@ -54,7 +54,7 @@ def guarded(call: Callable[[], Any]) -> int:
 
 
 def options(name: str, description: str | None, *, data: Sequence[str], full: str) -> argparse.ArgumentParser:
-    """A parser with the options that every paper has; `full` says what its full size is."""
+    """Return a parser with the options that every paper has; `full` describes its full size."""
     made = argparse.ArgumentParser(prog=f"python -m reproduce.{name}", description=description)
     size = made.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="everything at a reduced size, in ten minutes on two cores")
@@ -101,7 +101,7 @@ def changed(size: S, given: argparse.Namespace) -> S:
 
 
 def world_options(name: str, description: str | None, *, worlds: int, first: int = 0) -> argparse.ArgumentParser:
-    """A parser with the options of every study over worlds that are drawn by seed."""
+    """Return a parser with the options of every study over worlds that are drawn by seed."""
     made = argparse.ArgumentParser(prog=f"python -m reproduce.{name}", description=description)
     made.add_argument("--worlds", type=int, default=worlds, help="how many (default: %(default)s)")
     made.add_argument("--first", type=int, default=first, help="the seed of the first (default: %(default)s)")
@@ -112,7 +112,7 @@ def world_options(name: str, description: str | None, *, worlds: int, first: int
 
 
 def world_seeds(given: argparse.Namespace) -> range:
-    """The seeds that were asked for; what all studies over worlds check of their options is checked.
+    """Return the seeds that were asked for, after the checks that all studies over worlds share.
 
     >>> world_seeds(argparse.Namespace(worlds=2, first=7, processes=1))
     range(7, 9)
@@ -124,7 +124,7 @@ def world_seeds(given: argparse.Namespace) -> range:
 
 
 def size_name(given: argparse.Namespace) -> str:
-    """The size that was asked for; what all papers check of their options is checked."""
+    """Return the size that was asked for, after the checks that all papers share."""
     if given.data != "embedded" and given.folder is None:
         raise SettingError("folder", None, f"say where the files of {given.data} are")
     if given.data != "embedded" and not (given.folder.is_dir() and os.access(given.folder, os.R_OK | os.X_OK)):
@@ -138,7 +138,7 @@ def size_name(given: argparse.Namespace) -> str:
 
 
 def words(field: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
-    """Words with commas between, all of them known.
+    """Return a comma-separated list of known words.
 
     >>> words("users", "ubm,pbm", ["pbm", "ubm", "ccm"])
     ('ubm', 'pbm')
@@ -150,7 +150,7 @@ def words(field: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]
 
 
 def whole_numbers(field: str, text: str) -> tuple[int, ...]:
-    """Different whole numbers with commas between.
+    """Return a comma-separated list of different whole numbers.
 
     >>> whole_numbers("seeds", "3,4")
     (3, 4)

@@ -65,7 +65,7 @@ class Expected:
 
     @property
     def header(self) -> tuple[str, ...]:
-        """All columns; the measure stands before its figures."""
+        """Return all columns: the measure, then its figures."""
         return (*self.place[:-1], *self.beside, self.place[-1], *OURS)
 
     def load(self, path: Path | None = None) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ class Expected:
         }
 
     def write(self, rows: Sequence[dict[str, Any]], path: Path | None = None) -> None:
-        """Write the file anew; it appears whole or not at all."""
+        """Replace the file in one step."""
         path = path or self.file
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, self.header, lineterminator="\n")

@@ -11,33 +11,33 @@ from typing import Any, Final, Protocol
 
 from clickprism._util.files import write_file
 
-WHOLE: Final = {"run", "seconds", "cpu_seconds"}  # what every result has: the settings, and what it took
+WHOLE: Final = {"run", "seconds", "cpu_seconds"}  # keys of every result
 
 
 class Run(Protocol):
-    """All that a result depends on."""
+    """All settings that a result depends on."""
 
     @property
     def key(self) -> str:
-        """Names the file: a hash of all settings."""
+        """Return the name of the file: a hash of all settings."""
 
     @property
     def log(self) -> Hashable:
-        """What runs on the same log have in common: a process does them one after another."""
+        """Return a key of the log; a process does the runs of a log one after another."""
 
     @property
     def kind(self) -> Hashable:
-        """What runs that take alike long have in common."""
+        """Return a key that runs of similar duration share."""
 
     def guess(self) -> float:
-        """Seconds that it takes on one core of a recent machine."""
+        """Return the estimated seconds on one core of a recent machine."""
 
     def make(self, folder: Path | None) -> dict[str, Any]:
-        """Do it; `folder` is where the files of the data are."""
+        """Compute the result; `folder` has the files of the data."""
 
 
 def key_of(settings: Mapping[str, Any], *, version: int) -> str:
-    """A hash of settings; another version makes every run anew.
+    """Return a hash of the settings and the version of the results.
 
     >>> key_of({"a": 1, "b": [2]}, version=1) == key_of({"b": [2], "a": 1}, version=1) != key_of({"a": 1}, version=1)
     True
@@ -47,18 +47,18 @@ def key_of(settings: Mapping[str, Any], *, version: int) -> str:
 
 
 def path_of(run: Run, out: Path) -> Path:
-    """Where the result of a run is, or will be."""
+    """Return the path of the result of a run."""
     return out / "runs" / f"{run.key}.json"
 
 
 def finished(out: Path) -> set[str]:
-    """The names of all result files."""
+    """Return the names of all result files."""
     folder = out / "runs"
     return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
 def read(run: Run, out: Path) -> dict[str, Any] | None:
-    """The result of a run, if there is one; a broken file is none, nor is one that lacks what every result has."""
+    """Return the result of a run; None if there is no file, or a broken or incomplete one."""
     try:
         result = json.loads(path_of(run, out).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -67,12 +67,12 @@ def read(run: Run, out: Path) -> dict[str, Any] | None:
 
 
 def done(run: Run, out: Path) -> bool:
-    """Whether a run has its file, and it is a result."""
+    """Return whether a run has a result."""
     return path_of(run, out).exists() and read(run, out) is not None
 
 
 def perform(run: Run, out: Path, folder: Path | None) -> dict[str, Any]:
-    """The result of a run, from its file or made now; the file appears whole or not at all."""
+    """Return the result of a run from its file, or compute it and write the file in one step."""
     before = read(run, out)
     if before is not None:
         return before

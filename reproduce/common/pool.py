@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Run)
 
 
 class Clock:
-    """How long runs take: as those of their kind that are done, else as they guess."""
+    """Estimates of how long runs take: the mean of finished runs of the same kind, or a guess."""
 
     def __init__(self, runs: Sequence[Run], out: Path, *, log_seconds: float = LOG_SECONDS) -> None:
         self.known: dict[Hashable, list[float]] = defaultdict(list)
@@ -49,7 +49,7 @@ class Clock:
 
 
 def span(seconds: float) -> str:
-    """Seconds in words.
+    """Return seconds as a readable text.
 
     >>> span(42), span(200), span(8000)
     ('42 s', '3 min', '2 h 13 min')

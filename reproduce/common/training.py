@@ -105,7 +105,7 @@ def train(
 
 
 class Recorder:
-    """Validates and tests as training goes on.
+    """Validates and tests during training.
 
     Args:
         dataset: whose validation and test parts are scored.
@@ -122,7 +122,7 @@ class Recorder:
         self.scores: list[Float64] = []
 
     def watch(self, epoch: int, learner: Any) -> None:
-        """Measure the learner as it stands."""
+        """Measure the current learner."""
         judged, leading = self.dataset.validation, self.measures[0]
         self.epochs.append(epoch)
         validated = network_scores(learner.ranker, judged.lists.features)
@@ -132,7 +132,7 @@ class Recorder:
         self.tested.append(cp.evaluate(self.dataset.test, self.scores[-1], self.measures))
 
     def point(self, rule: str) -> int:
-        """The validation that a rule takes."""
+        """Return the index of the validation that a rule chooses."""
         if rule == "last":
             return len(self.epochs) - 1
         if rule == "best":
@@ -143,7 +143,7 @@ class Recorder:
         return best
 
     def plain(self) -> dict[str, Any]:
-        """All of it as JSON can hold it."""
+        """Return everything as values for JSON."""
         by_rule = {rule: self.tested[self.point(rule)] for rule in RULES}
         return {
             **{rule: evaluation.means for rule, evaluation in by_rule.items()},
@@ -158,6 +158,6 @@ class Recorder:
 
 
 def by_query(evaluation: Evaluation) -> dict[str, list[float | None]]:
-    """Four decimals a query, enough for a test of the mean; None where a query does not count."""
+    """Return the values of each query, rounded to four decimals; None where a query does not count."""
     rows = zip(evaluation.measures, evaluation.values, strict=True)
     return {str(name): [None if np.isnan(value) else round(value, 4) for value in row.tolist()] for name, row in rows}

@@ -45,7 +45,7 @@ class AdressaSettings:
     Attributes:
         top: the share of all pairs of user and article that is relevant.
         shares: of the pairs that go to the training, validation and test part, by the time of first reading.
-        least_readers: leave out articles that fewer users read, as a mean of few says little.
+        least_readers: Exclude articles with fewer readers than this.
         identities: make the user and the article features of their own.
         least_count: names that occur less often in the training part are unknown ones.
     """
@@ -74,10 +74,10 @@ class AdressaAccount:
     Attributes:
         files: how many.
         events: in all of them.
-        without_article: events on pages that are no article, such as the front page; left out.
-        without_time: other events that do not say how long the page was read; left out.
+        without_article: Excluded events on pages that are no article, such as the front page.
+        without_time: Other excluded events, without a reading time.
         duplicates: events that were there before, with the same id, user, article and time; they count once.
-        broken: lines that are no event, left out where asked.
+        broken: Lines that are no event, excluded if the settings allow it.
         users: who read an article.
         articles: that were read.
         pairs: of user and article.

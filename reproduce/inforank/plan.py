@@ -1,4 +1,4 @@
-"""Which runs the tables and figures need: a flat list, in which what two of them share stands once."""
+"""The runs that the tables and figures need, as a flat list without duplicates."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Plan:
         return Run(world, trained.ranker, candidate.method, settings, candidate.source, epochs, size.batch_size)
 
     def runs(self) -> list[Run]:
-        """All runs, each once: what is claimed first, then in the order of their logs."""
+        """Return all runs, each once: those of claims first, then by log."""
         found: dict[str, tuple[bool, Run]] = {}
         for part in self.parts:
             for one in self.cases(part):

@@ -20,7 +20,7 @@ from reproduce.inforank.bias import moved
 from reproduce.inforank.config import LEADING, Source, measures
 from reproduce.inforank.worlds import World, learned_from, made_world, propensities
 
-VERSION = 1  # of the results: a change of it makes every run anew
+VERSION = 1  # of the results; increase it to repeat every run
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
 PER_WEIGHT = 3e-10
 PER_TOKEN = 3.5e-6  # of the attention ranker, a document and token
@@ -132,7 +132,7 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
 
 
 def _at_the_end(dataset: cp.Dataset, scores: Any, data: str) -> dict[str, Any]:
-    """Trees, whose scores are no click probabilities, are taken as they are in the end, by every rule."""
+    """Return the result of trees: the last tree by every rule, since their scores are no click probabilities."""
     tested = cp.evaluate(dataset.test, scores, measures(data))
     return {
         **dict.fromkeys(RULES, tested.means),

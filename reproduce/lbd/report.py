@@ -133,7 +133,7 @@ def own_choices(results: Results) -> list[str]:
             chosen = [_choice(result["chosen"][0]) for result in found if result["chosen"]]
             if chosen:
                 body.append([f"{ranker}, η = {coupling:g}", ", ".join(chosen)])
-    head = ["setting", "penalty / hidden units of the bend, by draw (0 units: linear)"]
+    head = ["setting", "penalty / hidden units of s(x), by draw (0 units: linear)"]
     return [Table("What lbd chose by held-out clicks", head, body).html()] if body else []
 
 

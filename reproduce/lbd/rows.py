@@ -57,7 +57,7 @@ class Row:
 
 
 class Results(Store):
-    """The results of a plan's runs, averaged as they are asked for."""
+    """Averages over the results of a plan's runs."""
 
     def __init__(self, plan: Plan, out: Path) -> None:
         super().__init__(out, folds=len(plan.worlds(0.0, [0])))

@@ -24,7 +24,7 @@ from reproduce.common.training import method as method_of
 from reproduce.lbd.config import MEASURES, Source
 from reproduce.lbd.effect import Effect, LinearEffect, TrueEffect, corrected, coupling, estimate_effect
 
-VERSION = 3  # of the results: a change of it makes every run anew
+VERSION = 3  # of the results; increase it to repeat every run
 PER_DOCUMENT = 1.2e-6  # seconds an epoch on one core
 PER_WEIGHT = 3e-10
 LISTS = {"mq2008": 470, "yahoo": 20_000, "istella-s": 19_000}
@@ -148,7 +148,7 @@ def make(run: Run, folder: Path | None) -> dict[str, Any]:
 
 
 def chosen(fitted: Any) -> list[dict[str, Any]]:
-    """The penalties that a method tried by itself, the chosen one first; none for most."""
+    """Return the penalties that a method tried, the chosen one first; most methods try none."""
     tried = [asdict(choice) for choice in getattr(fitted.learner, "choices", ())]
     return [{name: value if math.isfinite(value) else str(value) for name, value in one.items()} for one in tried]
 

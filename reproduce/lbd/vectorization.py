@@ -28,7 +28,7 @@ class Vectorization(Method):
     r are outputs of the ranker's network, o is free and starts at 1, m and v are the mean and the log variance of o
     given x: a network 256-64 with ELU. o and the density do not learn in the first `freeze` steps. Two differences to
     the authors' code: the base is taken over a sample of the log instead of the documents of a query, so that documents
-    can be scored one by one, and v is bent into [-5, 5], without which the density diverges when o hardly varies.
+    can be scored one by one, and v is squashed into [-5, 5], since the density diverges otherwise when o hardly varies.
 
     Attributes:
         dimensions: of the vectors.

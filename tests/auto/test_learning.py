@@ -11,7 +11,7 @@ from clickprism.auto.candidates import SUMMARIES, Candidate, _choose, _Search
 from clickprism.auto.checks import _random_order, choose_ranker
 from clickprism.auto.learners import Evidence, Scorer, average, network_clicks
 from clickprism.data.logged import Logged
-from clickprism.debias.anchor import attenuation, centred, linear_clicks, linear_engine
+from clickprism.debias.query_regression import attenuation, centred, linear_clicks, linear_engine
 from clickprism.evaluation.measures import evaluate
 from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.types import Clicks, Float64, Lists

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from clickprism.debias import lbd
+from clickprism.debias.anchor import Anchor
 from clickprism.debias.click import Click
 from clickprism.debias.lbd import DecoupledLearner, Decoupling, DocumentObservation, ObservationSettings
 from clickprism.debias.loop import pad
@@ -95,31 +96,24 @@ def test_the_loss_by_hand() -> None:
     assert logits == pytest.approx(scores + np.diag(log_observation(first)), abs=1e-6)
 
 
+def test_the_loss_with_what_the_engine_knows_by_hand() -> None:
+    """Relevance in the loss is f(x) + rho v, v = - log k - .5 x - .1: 0, log 2 and log 3 less for positions 1 to 3."""
+    learner, first = by_hand(), 0.8
+    values = {"curve": [1.0, 0.5, 0.25], "engine": [0.5], "centre": 0.1, "rho": 2.0}
+    learner.anchor = Anchor(**{name: torch.tensor(value) for name, value in values.items()})
+    known = np.array([0.0, 1.0, -4.0]) + 2 * (-np.log([1, 2, 3]) - [0.1, 0.6, -1.9])
+    weights = first / np.exp(np.diag(log_observation(first)))
+    expected = -(np.array([3, 1, 2]) * weights * (known - np.log(np.exp(known).sum()))).sum()
+    batch = pad(one_list(), np.arange(1))
+    assert learner.loss(batch)["ranking"].item() == pytest.approx(expected, rel=1e-5)
+    logits = learner.click_logits(batch)[0].detach().double().numpy()
+    assert logits == pytest.approx(known + np.diag(log_observation(first)), abs=1e-5)
+
+
 @pytest.mark.parametrize("first", [1.0, 0.8])
 def test_exposure_is_in_units_of_the_first_position(first: float) -> None:
     exposure = by_hand(first=first).exposure(one_list())
     assert exposure == pytest.approx(4 * np.exp(np.diag(log_observation(first))) / first, rel=1e-6)
-
-
-@pytest.mark.parametrize("drop", [0.0, 0.25, 1.0])
-@pytest.mark.parametrize(("flat", "hidden"), [(False, 0), (False, 6), (True, 0)])
-def test_log_o_at_one_position_is_that_of_the_table(
-    flat: bool, hidden: int, drop: float, clicks: Clicks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor is a table made where s(x) b_k will do. A logarithm of sums may round otherwise at the end of a vector."""
-    torch.manual_seed(0)
-    observed = scattered(DocumentObservation(features=5, positions=12, hidden=hidden, flat=flat))
-    learner = DecoupledLearner(Decoupling(drop=drop), MLP(hidden=(4,)).build(5), clicks, lbd._frozen(observed), ())
-    features = features_of(clicks)[clicks.rows]
-    positions = torch.from_numpy(clicks.positions.astype(np.int64))
-    table = learner.log_observation(features).gather(1, positions[:, None] - 1)[:, 0]
-    found = learner.log_observation_at(features, positions)
-    assert torch.allclose(found, table, rtol=1e-6, atol=1e-7) if 0 < drop < 1 else torch.equal(found, table)
-    seen = np.exp(table.double().numpy()) * clicks.list_impressions / learner.unit
-    monkeypatch.setattr(DocumentObservation, "forward", None)
-    assert learner.exposure(clicks) == pytest.approx(seen, rel=1e-6, abs=0)
-    learner.loss(pad(clicks, np.arange(20)))
-    learner.click_logits(pad(clicks, np.arange(20)))
 
 
 def test_clicks_at_position_one_are_unchanged_if_it_is_always_observed(clicks: Clicks) -> None:

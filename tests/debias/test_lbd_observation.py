@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from clickprism.debias import lbd
-from clickprism.debias.anchor import position_curve
+from clickprism.debias.anchor import FLAT, Anchor
 from clickprism.debias.dla import DualLearning
-from clickprism.debias.lbd import DocumentObservation, ObservationSettings, learn_observation
+from clickprism.debias.lbd import Decoupling, DocumentObservation, ObservationSettings, learn_observation
 from clickprism.debias.loop import batches
 from clickprism.errors import SettingError, TrainingError
 from clickprism.rankers.linear import Linear
@@ -223,18 +223,19 @@ def engine_log(*, bend: float, seed: int = 0) -> tuple[Clicks, np.ndarray[Any, A
 def test_documents_at_several_positions_give_the_curve_if_the_engine_knows_more_than_the_features() -> None:
     """Dual learning takes relevance that falls with the position for observation; the anchor is right within .1."""
     log, truth = engine_log(bend=0.0)
-    torch.manual_seed(0)
-    anchored, choices = learn_observation(log, ObservationSettings())
     joint = fit(log, method=DualLearning(), ranker=Linear(), settings=FitSettings(epochs=40, threads=1)).observation
-    assert anchored.below.exp().numpy() == pytest.approx(truth[1:], rel=0.1)
+    learner = Decoupling().learner(Linear().build(2), log)
+    assert learner.anchor is not None
+    assert (learner.anchor.curve.numpy() - FLAT) / (1 - FLAT) == pytest.approx(truth, rel=0.1)
     assert joint is not None
     assert joint[-1] < 0.6 * truth[-1]
-    assert (choices[0].penalty, len(choices), bool(anchored.anchored)) == (math.inf, 1, True)
+    assert torch.equal(learner.observed.below, learner.anchor.curve[1:].log())
+    assert [choice.penalty for choice in learner.choices] == [math.inf]
 
 
 def test_documents_are_in_the_observation_where_the_log_model_finds_coupling() -> None:
     log, _ = engine_log(bend=0.6)
-    assert position_curve(log) is None
+    assert Anchor.of(log) is None
     torch.manual_seed(0)
     observed, choices = learn_observation(log, replace(QUICK, epochs=60))
     assert choices[0].penalty < math.inf
@@ -242,9 +243,38 @@ def test_documents_are_in_the_observation_where_the_log_model_finds_coupling() -
     assert high > low + 0.5  # 1.6 and .4 in truth
 
 
-def test_without_documents_at_several_positions_there_is_no_anchor(clicks: Clicks) -> None:
+def test_without_documents_at_several_positions_there_is_no_anchor() -> None:
     log, _ = engine_log(bend=0.0)
     still = log.take(np.arange(0, len(log), 6))  # one order of each query
-    assert position_curve(still) is None
-    assert position_curve(log.weighted(np.ones(len(log.rows)))) is None
-    assert not bool(learn_observation(clicks, replace(QUICK, anchor=False))[0].anchored)
+    assert Anchor.of(still) is None
+    assert Anchor.of(log.weighted(np.ones(len(log.rows)))) is None
+    assert Decoupling(replace(QUICK, anchor=False)).learner(Linear().build(2), log).anchor is None
+
+
+def test_what_an_engine_that_reacts_to_clicks_knows_is_read_from_its_first_positions() -> None:
+    """An engine without knowledge that moves clicked documents up later: its first lists show that it knew nothing."""
+    rng = np.random.default_rng(0)
+    queries, length, days, sessions = 200, 5, 10, 10
+    features = rng.normal(size=(queries * length, 2)).astype(np.float32)
+    relevance = rng.uniform(0.1, 0.9, queries * length)
+    curve, rate = 1 / np.arange(1, length + 1), np.zeros(queries * length)  # rate: clicks so far
+    rows, counts = [], []
+    for day in range(days):
+        score = rng.normal(size=(queries, length)) + 5 * rate.reshape(queries, length)
+        shown = (np.argsort(-score, axis=1) + length * np.arange(queries)[:, None]).reshape(-1)
+        drawn = rng.binomial(sessions, np.tile(curve, queries) * relevance[shown])
+        rate[shown] += (drawn / sessions - rate[shown]) / (day + 1)
+        rows.append(shown)
+        counts.append(drawn)
+    lists = Lists(features, np.arange(0, queries * length + 1, length), np.arange(queries).astype(np.str_))
+    places = np.tile(np.arange(1, length + 1, dtype=np.int32), queries * days)
+    shows = np.full(queries * days, sessions)
+    log = Clicks(
+        lists, np.arange(0, len(places) + 1, length), np.concatenate(rows), places, np.concatenate(counts), shows
+    )
+    backwards = log.take(np.arange(len(log))[::-1])  # as if the last day had been the first
+    known = [Anchor.of(each) for each in (log, backwards)]
+    assert known[0] is not None
+    assert known[1] is not None
+    assert float(known[0].rho) < 0.2
+    assert float(known[1].rho) > 0.5
