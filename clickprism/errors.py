@@ -10,6 +10,8 @@ SettingError('fit.epochs must be at least 1, got -1')
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 
@@ -119,6 +121,23 @@ def missing_extra(error: ModuleNotFoundError) -> ModuleNotFoundError | MissingEx
     """
     package = (error.name or "").partition(".")[0]
     return MissingExtraError(EXTRAS[package], f"importing {package}") if package in EXTRAS else error
+
+
+@contextmanager
+def original_names(copies: Mapping[str, str]) -> Iterator[None]:
+    """Name the original files instead of their temporary copies in an error of the block.
+
+    >>> with original_names({"/tmp/x/0-day.jsonl": "logs/day.jsonl"}):
+    ...     raise DataError("is empty", file="/tmp/x/0-day.jsonl")
+    Traceback (most recent call last):
+    clickprism.errors.DataError: logs/day.jsonl: is empty
+    """
+    try:
+        yield
+    except ClickprismError as error:
+        for copy, original in copies.items():
+            error.args = tuple(each.replace(copy, original) for each in error.args)
+        raise
 
 
 def _unpickle(kind: type[ClickprismError], args: tuple[object, ...], state: dict[str, Any]) -> ClickprismError:

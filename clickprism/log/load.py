@@ -378,7 +378,7 @@ def read_store(
         both = rows.inner_join(pairs, list(PAIR)).inner_join(searches, list(SEARCH))
         entries = engine.collect(both.select("search", "row", "position", "clicked", "randomised"))
         if not entries.num_rows:
-            remedy = "Ingest files first, or see the robot rules"
+            remedy = "Ingest files with impressions, or see the robot rules"
             raise DataError("has no searches that count", file=store.folder, remedy=remedy)
         events = engine.read(store.table("events").files(days), EVENTS)
         acted = "interaction" in kinds_of(store.table("events").files(days))

@@ -25,7 +25,7 @@ from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import read_session_file
 from clickprism.data.tables import JSON, is_database, is_frame, is_table, read_source, to_arrow
-from clickprism.errors import DataError, SettingError, UnsupportedError
+from clickprism.errors import DataError, SettingError, UnsupportedError, original_names
 from clickprism.log.load import merge_logged
 from clickprism.log.read import find_inputs, local_copies
 from clickprism.log.store import SETTINGS_FILE, LogStore, record_copy
@@ -285,7 +285,10 @@ def read_logged(
     file = Path(path)
     if is_events(file):
         settings.refuse_columns("events record them themselves")
-        with TemporaryDirectory(prefix="clickprism-log-") as folder:
+        with (
+            TemporaryDirectory(prefix="clickprism-log-") as folder,
+            original_names({str(Path(folder) / "log"): str(file)}),
+        ):
             log = ingest_events(str(file), settings.copy or Path(folder) / "log", note=note)
             if settings.copy is not None:
                 record_copy(log)

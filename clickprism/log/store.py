@@ -238,7 +238,7 @@ def _copies() -> list[str]:
 
 def _file_ids(folder: Path) -> set[str]:
     """Return the ids of the files of a log; none if the log cannot be read."""
-    with suppress(DataError):
+    with suppress(DataError, OSError, pa.ArrowException):
         return set(LogStore.open(folder).table("files").read(["file_id"])["file_id"].to_pylist())
     return set()
 

@@ -135,7 +135,7 @@ class Fit:
     @property
     def doubts_engine(self) -> bool:
         """Return whether a bent prior rises somewhere: it then explains what the curve should explain."""
-        h = self.theta[[number for number, name in enumerate(self.names) if name.startswith("first shown")]]
+        h = self.theta[[n for n, name in enumerate(self.names) if name.startswith("first shown at position")]]
         return self.form.bent and bool((np.diff(h, prepend=0.0) > 0).any())
 
     @cached_property
@@ -471,7 +471,8 @@ class _Search:
             self.given = replace(self.given, trees=np.zeros(0) if trees is None else trees)
         if form.coupling:
             self.given = multiplied(before.fit, self.given)
-        return self.fit(form, before.fit)
+        found = self.fit(form, before.fit)
+        return self.fit(replace(form, bent=False), found) if found.doubts_engine else found
 
     def _prior(self) -> None:
         """Choose the unit of the prior strength, the roughness of the curve, and what the prior depends on.

@@ -92,12 +92,13 @@ def _towards_engine(fit: Fit) -> Float64:
 
         theta - STEEPER Cov(theta) a / sqrt(a' Cov(theta) a),      slope = a' theta
 
-    where the slope is that of a regression of h on the first-shown position over all pairs. The curve and the slope
-    have errors in common: a curve that is too steep goes with a slope that is too flat.
+    where the slope is that of a regression of h on the first-shown position over all pairs that the engine placed. The
+    curve and the slope have errors in common: a curve that is too steep goes with a slope that is too flat.
     """
-    problem, first = fit.problem, fit.problem.counts.first
-    at = [number for number, name in enumerate(fit.names) if name.startswith("first shown")]
-    centred = first - first.mean()
+    problem, first, placed = fit.problem, fit.problem.counts.first, fit.problem.counts.placed
+    at = [number for number, name in enumerate(fit.names) if name.startswith("first shown at position")]
+    weight = np.ones(len(first)) if placed is None else placed.astype(np.float64)
+    centred = weight * (first - (weight @ first) / max(float(weight.sum()), 1.0))
     spread = float(centred @ centred)
     if not at or spread == 0.0:
         return fit.theta

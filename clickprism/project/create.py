@@ -6,8 +6,8 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from clickprism._util.tables import Table, counted
 from clickprism.data.click_table import LEAKS, TableSettings, read_click_table, text_rows
 from clickprism.data.encoding import days_of
 from clickprism.data.logged import Logged
-from clickprism.errors import ClickprismError, DataError, SettingError
+from clickprism.errors import DataError, SettingError, original_names
 from clickprism.project.settings import FILE, Privacy, ProjectSettings, Source, Training, as_toml, redact
 from clickprism.project.source import LOG, ingest_files, is_sessions, safe_errors, source_files
 
@@ -236,7 +236,7 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
         settings = ProjectSettings(source=about)
         if about.mapping:
             settings = replace(settings, source=replace(about, mapping=str(folder / about.mapping)))
-        with _original_names(copies):
+        with original_names(copies):
             ingest_files(project, settings, sorted(copies), lambda _: None)
         settings = ProjectSettings(source=about)
         logged = read_log(project / LOG)
@@ -259,17 +259,6 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
         positions=tuple((each.position, each.shown, each.clicked) for each in info.positions[:20]),
         notes=(*([f"The first position is called {base} in the events."] if base >= 0 else []), *logged.notes),
     )
-
-
-@contextmanager
-def _original_names(copies: Mapping[str, str]) -> Iterator[None]:
-    """Name the original files instead of their copies in an error of the block."""
-    try:
-        yield
-    except ClickprismError as error:
-        for copy, original in copies.items():
-            error.args = tuple(each.replace(copy, original) for each in error.args)
-        raise
 
 
 def _by_position(logged: Logged) -> tuple[tuple[int, int, int], ...]:

@@ -306,16 +306,17 @@ def estimate_log(
         examiner: Examination model; `doubly_robust` needs one.
     """
     given = None if imputation is None else _read_imputation(imputation)
-    sums = read_sums(store, engine, days=days, users=k != 0)
-    clicks, depth = sums.logged.clicks, len(parameters)
+    depth, examination = len(parameters), dict[str, Float64]()
+    with store.lock():  # clicks and examination are of the same events
+        sums = read_sums(store, engine, days=days, users=k != 0)
+        if isinstance(estimator, DoublyRobust) and examiner is not None:
+            examination = _examination(store, engine, sums.pairs, depth=depth, days=days, examiner=examiner)
+    clicks = sums.logged.clicks
     inside = clicks.positions <= depth
     cells = clicks.rows[inside], clicks.positions[inside] - 1
     impressions, clicked = np.zeros((2, sums.pairs.num_rows, depth), np.int64)
     np.add.at(impressions, cells, clicks.list_impressions[inside])
     np.add.at(clicked, cells, clicks.clicks[inside])
-    examination = {}
-    if isinstance(estimator, DoublyRobust) and examiner is not None:
-        examination = _examination(store, engine, sums.pairs, depth=depth, days=days, examiner=examiner)
     counts = PairCounts(impressions, clicked, **examination)
     enough = _seen_by_enough(sums, k, store=store, needed=given is None)
     pairs, counts, values = sums.pairs.filter(pa.array(enough)), counts.select(enough), None
@@ -336,15 +337,12 @@ def _examination(
     store: LogStore, engine: Engine, pairs: pa.Table, *, depth: int, days: Sequence[date] | None, examiner: Examiner
 ) -> dict[str, Float64]:
     """Return the sums of the estimated examination of each pair, by name, [pairs, positions] each."""
-    with store.lock():
-        partials = store.table("partials")
-        known = {*store.table("events").days(), *store.table("sessions").days(), *partials.days()}
-        update_partials(
-            store, engine, days=sorted(known if days is None else known.intersection(days)), examiner=examiner
-        )
-        rows = engine.read(partials.files(days), PARTIALS)
-        cells = rows.filter(rows.position <= depth).group_by([*PAIR, "position"])
-        found = engine.collect(cells.aggregate(**{name: total(rows[name]) for name in EXAMINATION}))
+    partials = store.table("partials")
+    known = {*store.table("events").days(), *store.table("sessions").days(), *partials.days()}
+    update_partials(store, engine, days=sorted(known if days is None else known.intersection(days)), examiner=examiner)
+    rows = engine.read(partials.files(days), PARTIALS)
+    cells = rows.filter(rows.position <= depth).group_by([*PAIR, "position"])
+    found = engine.collect(cells.aggregate(**{name: total(rows[name]) for name in EXAMINATION}))
     numbered = pairs.append_column("row", pa.array(np.arange(pairs.num_rows)))
     found = found.join(numbered, list(PAIR), join_type="inner")
     sums = {}

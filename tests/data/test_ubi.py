@@ -116,3 +116,10 @@ def test_other_events_with_broken_lines_are_not_taken_for_ubi(tmp_path: Path) ->
     (tmp_path / "events.jsonl").write_bytes(b"{broken\n\xff\n" + json.dumps(row).encode() + b"\n")
     log = cp.read_log(tmp_path / "events.jsonl")
     assert (log.clicks.sessions, log.account["rows quarantined"]) == (1, 2)
+
+
+def test_an_empty_file_of_events_is_named(tmp_path: Path) -> None:
+    """The error does not name the temporary log into which it was ingested."""
+    (tmp_path / "events.jsonl").write_text("")
+    with pytest.raises(DataError, match=rf"^{tmp_path}/events\.jsonl: has no searches that count"):
+        cp.read_log(tmp_path / "events.jsonl")

@@ -342,6 +342,10 @@ def test_copies_that_other_commands_made_of_the_raw_events_are_named(tmp_path: P
     cp.read_log(raw, copy=tmp_path / "deleted")
     cp.read_log(other, copy=tmp_path / "unrelated")
     shutil.rmtree(tmp_path / "deleted")
+    for name, write in (("lost", Path.unlink), ("damaged", lambda file: file.write_bytes(b"no Parquet"))):
+        cp.read_log(raw, copy=tmp_path / name)
+        for file in (tmp_path / name / "files").rglob("*.parquet"):
+            write(file)
     ingest([raw], tmp_path / "log")
     named = forget(LogStore.open(tmp_path / "log"), duck, [GONE]).outputs
     assert named == ((str(tmp_path / "copy"), f"clickprism log forget {tmp_path / 'copy'} --user {GONE}"),)

@@ -127,7 +127,7 @@ def test_a_folder_without_searches_or_without_a_log_is_refused(tmp_path: Path) -
     with pytest.raises(DataError, match=r"is not a click log. Create one with: clickprism log ingest"):
         read_logged(tmp_path)
     store = log(tmp_path / "log", shown("s", "a", agent="a crawler"))
-    with pytest.raises(DataError, match=r"has no searches that count. Ingest files first, or see the robot rules"):
+    with pytest.raises(DataError, match=r"has no searches that count. Ingest files with impressions, or see the robo"):
         read_logged(store.folder)
 
 

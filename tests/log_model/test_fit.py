@@ -9,7 +9,7 @@ import pytest
 
 from clickprism.errors import DataError
 from clickprism.log_model.counts import LogCounts, count
-from clickprism.log_model.fit import FEWEST, Chosen, choose, fit_form, gain, moved_gain
+from clickprism.log_model.fit import FEWEST, Chosen, Fit, _Search, choose, fit_form, gain, moved_gain
 from clickprism.log_model.terms import Covariates, Form, Scaler, design, smoothness, with_query_means
 from clickprism.types import Float64
 from tests.log_model.simulated_logs import World, power, world
@@ -279,3 +279,26 @@ def test_only_a_bent_prior_that_rises_doubts_the_engine() -> None:
         theta[at] = np.interp(np.arange(len(at)), np.linspace(0, len(at) - 1, len(h)), h)
         assert replace(bent, theta=theta).doubts_engine == rises
         assert not replace(bent, form=Form(), theta=theta).doubts_engine
+
+
+def test_results_in_random_order_do_not_doubt_the_engine() -> None:
+    """The level of pairs that only chance has placed is no part of h, and these pairs do not change its slope."""
+    made = world(4, queries=50)
+    counts = count(made.log)
+    placed = np.arange(len(counts)) % 5 > 0
+    fit = fit_form(replace(counts, placed=placed), Form(bent=True), Covariates())
+    at = [number for number, name in enumerate(fit.names) if name.startswith("first shown at position")]
+    theta = fit.theta.copy()
+    theta[at] = -0.1 * np.arange(1, len(at) + 1)
+    theta[fit.names.index("first shown at random")] = 0.5
+    assert not replace(fit, theta=theta).doubts_engine
+
+
+def test_a_large_log_does_not_keep_a_bent_prior_that_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample on which the form is chosen may fall where the whole log rises."""
+    counts = counts_of(world(1, queries=100))
+    before = Chosen(fit_form(counts, Form(bent=True), Covariates()))
+    search = _Search(counts)
+    assert search.repeat(before).form.bent
+    monkeypatch.setattr(Fit, "doubts_engine", property(lambda fit: fit.form.bent))
+    assert not search.repeat(before).form.bent

@@ -144,9 +144,10 @@ def test_what_cannot_be_taken(tmp_path: Path) -> None:
 
 def test_small_batches_go_in_together_and_too_many_are_sent_away(tmp_path: Path) -> None:
     log = tmp_path / "log"
+    first = EventSink(log, **QUICK)
+    first.accept(lines(impression(0)), key="0")
+    first.close()
     sink = EventSink(log, group_seconds=0, max_waiting=30)
-    sink.accept(lines(impression(0)), key="0")
-    until(lambda: not batches(log))
     with LogStore.open(log).lock(), ThreadPoolExecutor(30) as pool:
         posted = [pool.submit(sink.accept, lines(impression(i)), key=str(i)) for i in range(1, 31)]
         assert [each.result(LIMIT) for each in posted] == [1] * 30

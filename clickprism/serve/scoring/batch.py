@@ -122,7 +122,8 @@ def _table(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
                 if len(batch):
                     yield _block(file, scorer, dict(zip(names, numbers, strict=True)), texts, whole=whole)
     except duckdb.Error as error:
-        problem = str(error).partition("\n")[0]
+        lines = str(error).partition("\n\n")[0].splitlines()
+        problem = "; ".join(line for line in lines if not line.startswith("Original Line"))
         raise DataError(f"cannot be read ({problem})", file=file, remedy="Correct the file") from None
 
 
