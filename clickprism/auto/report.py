@@ -234,7 +234,18 @@ def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
         f"By its estimates of relevance, the model of the log expects {-change:.0%} fewer clicks in the order of the "
         "ranker than in that of the engine, which knows more than the features."
     )
-    return [_corrected(choice), _sure(choice), choice["scope"]["reason"], *([worse] if change <= -CLEARLY else [])]
+    outcome = stages["read"]["outcome"]
+    trained_for = (
+        f"It ranks by {outcome}, not by clicks alone: the relevance of a document is its click probability times the "
+        "estimated value of a click on it. The checks and the estimated clicks of this report count clicks."
+    )
+    return [
+        _corrected(choice),
+        *([trained_for] if outcome != "click" else []),
+        _sure(choice),
+        choice["scope"]["reason"],
+        *([worse] if change <= -CLEARLY else []),
+    ]
 
 
 def _corrected(choice: Plain) -> str:

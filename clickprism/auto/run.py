@@ -220,7 +220,7 @@ class _Run:
 
     def all(self, spent: float) -> AutoResult:
         """Run every stage that has no file yet; `spent` is the time in seconds that reading took."""
-        self._stage("read", "counting searches and clicks", lambda: report.described(self.logged, self.name), spent)
+        self._stage("read", "counting searches and clicks", self._read, spent)
         self._stage("model", "fitting the model of the log", self._model)
         found = self._stage("diagnosis", "looking for biases", self._diagnosis)
         diagnosis = diagnosis_of(found)
@@ -246,6 +246,9 @@ class _Run:
         )
         self._stage("report", "writing the report", lambda: report.write_pages(result, found["figures"], self.name))
         return result
+
+    def _read(self) -> Plain:
+        return report.described(self.logged, self.name) | {"outcome": self.settings.outcome}
 
     def _stage(self, which: str, doing: str, make: Callable[[], Plain], spent: float = 0.0) -> Plain:
         if doing:

@@ -55,7 +55,7 @@ def ingest(
 
     ```bash
     clickprism log ingest events.jsonl --into mylog
-    clickprism log ingest 'ubi/*.jsonl.gz' --into ubilog --schema ubi --ordinal-base 0
+    clickprism log ingest 'ubi/*.jsonl.gz' --into ubilog --schema ubi
     clickprism log ingest export.csv --into newlog --mapping columns.toml --dry-run
     clickprism log ingest clicks.csv --guess
     clickprism log ingest clicks.csv --map document=sku --map position=rank --into shoplog

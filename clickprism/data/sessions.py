@@ -14,6 +14,7 @@ from sys import intern
 
 import numpy as np
 
+from clickprism._util.tables import counted
 from clickprism.data.clicks import load_bare
 from clickprism.data.letor import OnError, PathLike
 from clickprism.data.logged import Logged
@@ -50,8 +51,8 @@ def read_sessions(
 
     Documents of different queries are different, whatever their ids; blanks around ids do not count. A document clicked
     several times in a session counts once. Clicks outside the list are counted and ignored; a file in which they are
-    most clicks is an error, as its clicks may be flags or positions, not ids. A line with a missing field, an empty
-    list or a document shown twice is an error.
+    most clicks is an error, as its clicks may be flags or positions, not ids. A document that a list shows again counts
+    once, at its first position, as in an ingested log. A line with a missing field or an empty list is an error.
 
     Args:
         path: The file.
@@ -63,7 +64,8 @@ def read_sessions(
 
     Returns:
         One ranked list for each session, with the other columns as text; the features have no columns. `account`
-        counts the clicks outside their list and the lines that were skipped, of which `notes` names the first.
+        counts the clicks outside their list, the results that a list shows again, and the lines that were skipped;
+        `notes` names the first of these lines.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -112,9 +114,13 @@ def read_sessions(
             remedy=f"Clicks must be document ids as in {documents}, not flags or positions; leave other clicks out",
         )
     account = {"sessions": log.sessions, "clicks outside the list": outside, "lines quarantined": len(broken)}
-    notes = (f"{len(broken):,} lines of {file} were not used, such as {broken[0]}.",) if broken else ()
+    account["results shown again in the same list"] = found.repeated
+    notes = [f"Not used: {counted(len(broken), 'line')} of {file}, such as {broken[0]}."] if broken else []
+    if found.repeated:
+        lists = counted(found.with_repeats, "list")
+        notes.append(f"In {lists} of {file} a document is shown again: it counts once, at its first position.")
     account = {name: count for name, count in account.items() if count}
-    return Logged(log, account=account, columns=columns, notes=notes)
+    return Logged(log, account=account, columns=columns, notes=tuple(notes))
 
 
 def _places(file: Path, header: list[str], wanted: Sequence[str]) -> list[int]:
@@ -142,10 +148,14 @@ class _Sessions:
         self.separator = separator
         self.documents: dict[str, dict[str, int]] = {}  # number of each document of each query
         self.lists: dict[tuple[str, str], int] = {}
-        self.ids: list[list[str]] = []  # of each list
+        self.ids: list[list[str]] = []  # of each list, each document once
+        self.positions: list[list[int]] = []  # of these documents
+        self.repeats: list[int] = []  # of each list, the results that show a document again
         self.shown = array("q")  # the list of each session
         self.clicked = array("q"), array("q")  # session and place of each click
         self.outside = 0
+        self.repeated = 0
+        self.with_repeats = 0
 
     def add(self, query: str, documents: str, clicks: str) -> str:
         """Add a session, or return what is wrong with it."""
@@ -155,13 +165,18 @@ class _Sessions:
             if reason := _broken(query, ids):
                 return reason
             number = self.lists[query, documents] = len(self.lists)
-            self.ids.append(ids)
+            first = {name: ids.index(name) + 1 for name in ids}
+            self.ids.append(list(first))
+            self.positions.append(list(first.values()))
+            self.repeats.append(len(ids) - len(first))
             known = self.documents.setdefault(query, {})
-            for name in ids:
+            for name in first:
                 known.setdefault(name, len(known))
         names = set(self._ids(clicks)) - {""} if clicks else set()
         hits = [place for place, name in enumerate(self.ids[number]) if name in names] if names else []
         self.outside += len(names) - len(hits)
+        self.repeated += self.repeats[number]
+        self.with_repeats += self.repeats[number] > 0
         self.clicked[0].extend([len(self.shown)] * len(hits))
         self.clicked[1].extend(hits)
         self.shown.append(number)
@@ -186,11 +201,11 @@ class _Sessions:
         session, place = (np.array(each, dtype=np.int64) for each in self.clicked)
         clicked = np.zeros(len(entries), dtype=np.int64)
         clicked[offsets[session] + place] = 1
-        positions = np.arange(1, len(entries) + 1) - np.repeat(offsets[:-1], np.diff(offsets))
+        positions = np.array([each for listed in self.positions for each in listed], dtype=np.int32)[entries]
         lists = Lists(np.zeros((len(names), 0), np.float32), firsts, queries, ids)
         row = np.array([each for listed in rows for each in listed], dtype=np.int64)[entries]
         ones = np.ones(len(self.shown), dtype=np.int64)
-        return Clicks(lists, offsets, row, positions.astype(np.int32), clicked, ones)
+        return Clicks(lists, offsets, row, positions, clicked, ones)
 
 
 def _broken(query: str, ids: list[str]) -> str:
@@ -198,7 +213,4 @@ def _broken(query: str, ids: list[str]) -> str:
         return "the query is missing"
     if "" in ids:
         return "documents are missing" if len(ids) == 1 else f"document {ids.index('') + 1} of the list has no id"
-    if len(set(ids)) < len(ids):
-        twice = next(name for place, name in enumerate(ids) if name in ids[:place])
-        return f"document {twice!r} is in the list twice"
     return ""

@@ -67,7 +67,8 @@ POPULARITY: Final = Words(
 )
 INTERACTION: Final = Words(
     present="Whether users observe a result depends on their last click above it.",
-    absent="Clicks do not depend on clicks above: the position describes observation well enough.",
+    absent="Clicks do not clearly depend on clicks above (p < 0.01 and a gain of 0.001 per session are required): the"
+    " position describes observation well enough.",
     question="clicks depend on clicks above",
     number="Taking the last click into account improves the held-out log-likelihood by {value} per session{interval}.",
     percent=False,

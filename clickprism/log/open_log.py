@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, Unpack, final
 import numpy as np
 
 from clickprism._util.files import sha256
+from clickprism._util.tables import counted
 from clickprism.data.click_table import NAMES, NO_TABLE, ColumnNames, Columns, TableSettings, read_click_table
 from clickprism.data.clicks import load_clicks
 from clickprism.data.encoding import Encoding
@@ -138,7 +139,7 @@ def read_click_source(
     if not read.broken:
         return logged
     account = {**logged.account, "lines not used, another number of fields": read.broken}
-    note = f"{read.broken:,} lines of the files were not used, such as {read.example}."
+    note = f"Not used: {counted(read.broken, 'line')} of the files, such as {read.example}."
     return replace(logged, account=account, notes=(*logged.notes, note))
 
 

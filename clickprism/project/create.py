@@ -187,7 +187,10 @@ def _table(folder: Path, draft: ProjectSettings, outcome: str, path: str) -> tup
     days = np.zeros(0) if columns.time is None else days_of(read.table[columns.time])
     days = days[np.isfinite(days)]
     how = "new files are added to log/" if grows else "the whole table is read when it changed"
-    notes = [*logged.notes, *([f"{read.broken:,} lines were not used, such as {read.example}."] if read.broken else [])]
+    notes = [
+        *logged.notes,
+        *([f"Not used: {counted(read.broken, 'line')}, such as {read.example}."] if read.broken else []),
+    ]
     return settings, Understood(
         project=folder.name,
         kind=f"a table with one row for each result; {how}",

@@ -55,7 +55,8 @@ def diagnosis(**findings: Finding) -> Diagnosis:
 
 
 def stages(**changes: Any) -> dict[str, Any]:
-    return {"choice": choice(**changes), "value": report.valued(None, "the log has no clicks")}
+    value = report.valued(None, "the log has no clicks")
+    return {"read": {"outcome": "click"}, "choice": choice(**changes), "value": value}
 
 
 def test_the_verdict_says_what_was_corrected_how_sure_and_for_what_use() -> None:
@@ -70,6 +71,8 @@ def test_the_verdict_says_what_was_corrected_how_sure_and_for_what_use() -> None
     several = report.verdict(stages(checks=[PASSED, FAILED]), diagnosis())
     assert several[1] == "1 of 2 checks passed; not passed: fit (failed)."
     assert report.verdict(stages(checks=[PASSED, PASSED]), diagnosis())[1] == "All 2 checks of the correction passed."
+    booked = report.verdict(stages() | {"read": {"outcome": "booking"}}, diagnosis())
+    assert booked[1].startswith("It ranks by booking, not by clicks alone")
     raw = report.verdict(stages(use="raw clicks"), diagnosis())
     assert raw[0].endswith("Position bias remains in it.")
 

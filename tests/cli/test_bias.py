@@ -216,9 +216,9 @@ def test_a_column_of_ids_is_refused_with_a_remedy(tmp_path: Path, cli: Run) -> N
 def test_broken_lines_stop_position_or_are_skipped(tsv: Path, tmp_path: Path, cli: Run) -> None:
     file = tmp_path / "log.tsv"
     lines = tsv.read_text(encoding="utf-8").splitlines()
-    file.write_text("\n".join([*lines[:3], "cat\ta,b,a\ta\ttv", *lines[3:]]) + "\n", encoding="utf-8")
+    file.write_text("\n".join([*lines[:3], "cat\ta,,b\ta\ttv", *lines[3:]]) + "\n", encoding="utf-8")
     told = cli("bias", "position", file, code=1).stderr
-    assert f"{file}:4: document 'a' is in the list twice" in told
+    assert f"{file}:4: document 2 of the list has no id" in told
     assert "--on-error quarantine" in told
     words = ["--on-error", "quarantine", "--resamples", 0, "--json"]
     shown = cli("bias", "position", file, *words)

@@ -38,6 +38,7 @@ def test_auto_trains_a_ranker_from_a_csv_and_says_what_it_ignored(table: Path, c
 def test_auto_optimises_another_outcome(table: Path, cli: Callable[..., Any]) -> None:
     done = cli("auto", table.name, *MAP, "--map", "purchase=bought", "--outcome", "click + 3*purchase", "--out", "out")
     told = " ".join(done.stdout.split())
+    assert "It ranks by click + 3*purchase, not by clicks alone" in told
     assert "The outcome is click + 3*purchase" in told
     assert "towards a value that is predicted by the features" in told
 

@@ -13,6 +13,9 @@ import zstandard
 from clickprism.data.logged import Logged
 from clickprism.data.sessions import read_sessions
 from clickprism.errors import DataError, SettingError
+from clickprism.log.ingest import ingest
+from clickprism.log.open_log import read_log
+from clickprism.types import Clicks
 from tests.shared_data import shared_data
 
 TEXT = "query\tdocuments\tclicks\tdevice\ncat\ta,b,c\tc,a,c\tphone\ndog\tb,a\t\tdesk\ncat\tc,b\tx,b\tphone\n"
@@ -68,7 +71,6 @@ BROKEN = {
     "\ta,b\tb\n": "3: the query is missing",
     "cat\t\t\n": "3: documents are missing",
     "cat\ta,,b\t\n": "3: document 2 of the list has no id",
-    "cat\ta,b,a\tb\n": "3: document 'a' is in the list twice",
 }
 
 
@@ -80,7 +82,7 @@ def test_broken_lines_are_named_or_left_out(line: str, tmp_path: Path) -> None:
         read_sessions(file)
     log = read_sessions(file, on_error="quarantine")
     assert log.account["lines quarantined"] == 1
-    assert log.notes == (f"1 lines of {file} were not used, such as line {BROKEN[line]}.",)
+    assert log.notes == (f"Not used: 1 line of {file}, such as line {BROKEN[line]}.",)
     assert len(log) == 2
     assert log.clicks.lists.query_ids.tolist() == ["cat", "dog"]
 
@@ -109,8 +111,26 @@ def test_files_that_cannot_be_read_are_refused(text: str | bytes, message: str, 
 def test_blanks_around_ids_do_not_count(tmp_path: Path) -> None:
     spaced = TEXT.replace(",", " , ")
     check(read_sessions(write(tmp_path, spaced)))
-    with pytest.raises(DataError, match="2: document 'a' is in the list twice"):
-        read_sessions(write(tmp_path, "query\tdocuments\tclicks\ncat\ta, a\t\n"))
+
+
+def test_a_document_that_a_list_shows_again_counts_once_as_in_an_ingested_log(tmp_path: Path) -> None:
+    text = "query\tdocuments\tclicks\ncat\ta,b, a,c\tc,a\ndog\td,d\t\ncat\ta,b\tb\n"
+    file = write(tmp_path, text)
+    log = read_sessions(file)
+    ingest([file], tmp_path / "log")
+    ingested = read_log(tmp_path / "log").clicks
+
+    def shown(clicks: Clicks) -> list[tuple[object, ...]]:
+        ids = clicks.lists.document_ids
+        assert ids is not None
+        rows = zip(ids[clicks.rows], clicks.positions, clicks.clicks, strict=True)
+        return [(str(name), int(position), int(clicked)) for name, position, clicked in rows]
+
+    expected = [("a", 1, 1), ("b", 2, 0), ("c", 4, 1), ("d", 1, 0), ("a", 1, 0), ("b", 2, 1)]
+    assert shown(log.clicks) == expected
+    assert sorted(shown(ingested)) == sorted(expected)
+    assert log.account == {"sessions": 3, "results shown again in the same list": 2}
+    assert log.notes == (f"In 2 lists of {file} a document is shown again: it counts once, at its first position.",)
 
 
 def test_sessions_that_come_again_keep_their_clicks_and_columns(tmp_path: Path) -> None:

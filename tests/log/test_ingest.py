@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import random
 import resource
@@ -205,8 +206,8 @@ def test_settings_can_change_while_a_log_has_no_rows(tmp_path: Path) -> None:
     row = '{"query_id": "a", "timestamp": 1714564800000, "action_name": "click", "event_attributes": {'
     row += '"object": {"object_id": 1}, "position": {"ordinal": 0}}}'
     path, log = write_lines(tmp_path / "a.jsonl", [row]), tmp_path / "log"
-    with pytest.raises(ClickprismError, match="ordinal-base"):
-        ingest([path], log)
+    with pytest.raises(ClickprismError, match="position-range"):
+        ingest([path], log, source=SourceSettings(ordinal_base=1))
     assert not (log / "log.toml").exists()
     assert ingest([path], log, source=SourceSettings(ordinal_base=0)).accepted == 1
     with pytest.raises(SettingError, match=r"source\.ordinal_base must be 0"):
@@ -216,6 +217,29 @@ def test_settings_can_change_while_a_log_has_no_rows(tmp_path: Path) -> None:
     other.write_settings(LogSettings({"source": {"schema": "metarank"}, "robots": {"searches_per_day": 7}}))
     assert ingest([path], other.folder, source=SourceSettings(schema="ubi", ordinal_base=0)).accepted == 1
     assert (other.settings.source.schema, other.settings.robots.searches_per_day) == ("ubi", 7)
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_the_first_position_of_ubi_events_is_detected(base: int, tmp_path: Path) -> None:
+    query = {"query_id": "a", "timestamp": 1714564800000, "query_response_hit_ids": ["1", "2"]}
+    rows = []
+    for number in (0, 1):
+        attributes = {"object": {"object_id": number + 1}, "position": {"ordinal": number + base}}
+        action = {"query_id": "a", "timestamp": 1714564801000 + number, "action_name": "impression"}
+        rows.append(json.dumps({**action, "event_attributes": attributes}))
+    queries = write_lines(tmp_path / "queries.jsonl", [json.dumps(query)])
+    events = write_lines(tmp_path / "events.jsonl", rows)
+    notes: list[str] = []
+    assert ingest([queries], tmp_path / "log", note=notes.append).accepted == 1  # nothing says yet what it is
+    assert LogStore.open(tmp_path / "log").settings.source.ordinal_base is None
+    assert not notes
+    assert ingest([events], tmp_path / "log", note=notes.append).accepted == 2
+    assert LogStore.open(tmp_path / "log").settings.source.ordinal_base == base
+    said, _ = notes  # the second says that the columns differ
+    assert said.startswith(f"Positions start from {base}")
+    assert f"--ordinal-base {1 - base}" in said
+    stored = LogStore.open(tmp_path / "log").table("events").read(["kind", "position"]).to_pylist()
+    assert sorted(row["position"] for row in stored if row["kind"] == "interaction") == [1, 2]
 
 
 def test_two_first_runs_that_read_otherwise(tmp_path: Path) -> None:

@@ -36,7 +36,17 @@ from clickprism.errors import ClickprismError, DataError, EngineError, SettingEr
 from clickprism.log.engines.base import by_rows, first_line
 from clickprism.log.ingest.account import IGNORED, Account, ColumnHistory
 from clickprism.log.ingest.stage import GROUP_ROWS, MANY, Stage, days_of_rows, read_events
-from clickprism.log.read import Chunk, Part, SourceSettings, detect, find_inputs, local_copies, read_parts, type_rows
+from clickprism.log.read import (
+    Chunk,
+    Part,
+    SourceSettings,
+    detect,
+    find_inputs,
+    first_ordinal,
+    local_copies,
+    read_parts,
+    type_rows,
+)
 from clickprism.log.read.rows import shown
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, FILES, QUARANTINE
@@ -332,6 +342,7 @@ def ingest(
         writer = stack.enter_context(
             store.write(memory=memory, threads=threads, exclusive=False, finish_erasure=not dry_run)
         )
+        given = _with_ordinal_base(store, given, inputs, note)
         config: dict[str, Any] = {"threads": threads, "memory_limit": memory}
         config["temp_directory"] = str(writer.temp / "spill")
         connection = stack.enter_context(duckdb.connect(config=config))
@@ -360,12 +371,30 @@ def _opened(into: Path | str, *, dry_run: bool, note: Callable[[str], None] | No
         yield LogStore.open(into, create=not dry_run, note=note)
 
 
+def _with_ordinal_base(
+    store: LogStore, given: LogSettings, inputs: Sequence[Path], note: Callable[[str], None] | None
+) -> LogSettings:
+    """Add the number of the first position of UBI events to the settings, if it can and must be detected."""
+    source = (given if "source" in given.values else store.settings).source
+    wanted = source.ordinal_base is None and not source.mapping and source.schema in ("auto", "ubi")
+    base = first_ordinal(inputs, source) if wanted else None
+    if base is None:
+        return given
+    if note is not None:
+        found = "Positions start from 0: 1 is added to each" if base == 0 else "Positions start from 1"
+        note(f"{found}. If this is wrong, ingest into another folder with --ordinal-base {1 - base}.")
+    return given.with_part("source", replace(source, ordinal_base=base))
+
+
 def _settings(store: LogStore, given: LogSettings) -> LogSettings:
     """Return the settings to use: those of a log with rows, which none may contradict; else all values, written out."""
     path, kept = store.folder / SETTINGS_FILE, store.settings
     others = [name for name in given.values if kept.part(name) != given.part(name)]
     if path.exists() and not others:
         return kept
+    unset = kept.source.ordinal_base is None and not kept.source.mapping  # no row so far has needed it
+    if others == ["source"] and unset and kept.source == replace(given.source, ordinal_base=None):
+        return kept.with_part("source", given.source)
     if not path.exists() or not any(store.table(name).files() for name in ("quarantine", "events", "files")):
         merged = LogSettings({**kept.values, **given.values})
         for name in PARTS:

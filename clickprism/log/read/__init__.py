@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 from clickprism.log.read.formats import Rows, csv_rows, json_rows, parquet_rows
-from clickprism.log.read.inputs import Detected, detect, find_inputs, local_copies
+from clickprism.log.read.inputs import Detected, detect, find_inputs, first_ordinal, local_copies
 from clickprism.log.read.rows import REASONS, Chunk, Part, type_rows
 from clickprism.log.settings import SourceSettings
 
@@ -25,6 +25,7 @@ __all__ = [
     "SourceSettings",
     "detect",
     "find_inputs",
+    "first_ordinal",
     "local_copies",
     "read_parts",
     "type_rows",

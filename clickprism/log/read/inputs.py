@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import glob
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from clickprism.errors import DataError
 from clickprism.log.read.formats import BOM, MAGIC, Dialect, blocks, parquet_columns
@@ -23,6 +24,10 @@ MARKS: Final = ("log.toml", ".alive")
 """Files that mark folders that are no input: a click log, and the temporary folder of a run."""
 _ENDINGS: Final = {"json": ".jsonl .ndjson .json", "csv": ".csv .tsv .tab", "parquet": ".parquet .pq"}
 FORMATS: Final = {ending: form for form, endings in _ENDINGS.items() for ending in endings.split()}
+ORDINAL: Final = re.compile(rb'"ordinal"\s*:\s*"?(\d{1,9})')
+"""The position in an event of UBI."""
+ORDINAL_FILES: Final = 20  # in which positions are looked for
+ORDINAL_BYTES: Final = 1 << 20  # of each of them
 REMOTE: Final = ("s3://", "gs://", "file://")
 
 
@@ -184,6 +189,17 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     names = dialect.names or (dialect.fields(lines[0]) if lines else ())
     found = replace(_with_schema(path, source, "csv", [names]), columns={name.strip(): "text" for name in names})
     return replace(found, dialect=replace(dialect, quote=dialect.quote and found.schema != "yandex"))
+
+
+def first_ordinal(files: Sequence[Path], source: SourceSettings) -> Literal[0, 1] | None:
+    """Return the smallest position in the first UBI events of JSON files, 0 or 1; None if they have no positions."""
+    found: set[int] = set()
+    for file in files[:ORDINAL_FILES]:
+        with suppress(DataError):  # of a file that cannot be read, which ingest reports
+            about = detect(file, source) if file.is_file() else None
+            if about is not None and (about.schema, about.format) == ("ubi", "json"):
+                found |= {int(digits) for digits in ORDINAL.findall(next(iter(blocks(file, ORDINAL_BYTES))).data)}
+    return None if not found else 0 if 0 in found else 1
 
 
 def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect: Dialect) -> str:

@@ -279,7 +279,8 @@ def yandex(reading: Reading) -> Plan:
     fields["query"] = reading.find("query", "query_text")
     for name, column in (("documents", "documents"), ("clicked", "clicks")):
         text = reading.text(column)
-        parts = f"case when {text} is null or {text} = '' then [] else string_split({text}, ',') end"
+        names = f"list_transform(string_split({text}, ','), lambda x: trim(x))"
+        parts = f"case when {text} is null or {text} = '' then [] else {names} end"
         fields[name] = Field(column, text, listed=parts)
     found = reading.file.stat()
     name = _hash(reading.file, found.st_size, found.st_mtime_ns)
