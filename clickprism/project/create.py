@@ -24,7 +24,7 @@ from clickprism.errors import ClickprismError, DataError, SettingError
 from clickprism.project.settings import FILE, Privacy, ProjectSettings, Source, Training, as_toml, redact
 from clickprism.project.source import LOG, ingest_files, is_sessions, safe_errors, source_files
 
-LINES: Final = 50_000  # of each sampled file of events
+LINES: Final = 50_000  # lines read of each sampled file of events
 SAMPLED: Final = 6  # files of events that are looked at
 FIVE: Final = 5
 NEAR: Final = 2  # folders up to which a source is named relative to the project
@@ -263,7 +263,7 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
 
 @contextmanager
 def _original_names(copies: Mapping[str, str]) -> Iterator[None]:
-    """Name the original files instead of their copies in an error of the block."""
+    """Replace the names of copies by those of the original files in errors that the block raises."""
     try:
         yield
     except ClickprismError as error:

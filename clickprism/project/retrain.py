@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from clickprism.log_model.model import LogModel
     from clickprism.project.settings import Promotion, Training
 
-LEVEL: Final = 0.001  # of each test of drift; intervals of curves contain sampling error only, so it is strict
+LEVEL: Final = 0.001  # level of each test of drift: strict, since intervals of curves contain sampling error only
 DEPTH: Final = 10  # positions whose observation is compared
 SHIFT: Final = 0.25  # smallest shift of the mean of a feature, in standard deviations
-BOUNDS: Final = (0.0, 30.0)  # of the weight b of a ranker's scores
+BOUNDS: Final = (0.0, 30.0)  # bounds of the weight b of a ranker's scores
 STEPS: Final = 60
 
 
