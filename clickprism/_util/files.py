@@ -213,7 +213,7 @@ def _draft_of(path: Path) -> Path:
 
 @contextmanager
 def _errors_name(path: Path, draft: Path) -> Iterator[None]:
-    """Make an OSError about the draft name the file that the user asked for."""
+    """Replace the name of the draft in an OSError by that of the file that the user named."""
     try:
         yield
     except OSError as error:

@@ -52,7 +52,7 @@ class BucketSettings:
     Attributes:
         control: Ranker that the others are compared with. By default the one with the most searches.
         days: First and last day, such as 2026-03-01..2026-03-14 (UTC). By default all days.
-        confidence: Confidence level of the intervals, for each bucket and measure by itself.
+        confidence: Confidence level of the intervals, for each bucket and measure separately (not simultaneous).
         memory: Maximum memory of the engine that updates the sessions, such as 500MB or 2GB.
     """
 

@@ -110,6 +110,6 @@ def given_grades(judged: JudgedLists, exposure: Float64, popularity: Float64) ->
 
 
 def _within(cell: Int64, values: Float64) -> Float64:
-    """Return values minus the mean of their cell, [documents]."""
+    """Return each value minus the mean of its cell, [documents]."""
     means = np.bincount(cell, weights=values) / np.maximum(np.bincount(cell), 1)
     return np.asarray(values - means[cell], dtype=np.float64)

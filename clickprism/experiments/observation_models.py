@@ -67,7 +67,7 @@ class DocumentDependence:
 
 
 def dependence_of(learner: object) -> DocumentDependence | None:
-    """Return what `lbd` chose; None for a learner of another method, or of none."""
+    """Return the observation model that `lbd` chose; None if the learner is of another method, or is None."""
     from clickprism.debias.lbd import DecoupledLearner
 
     return DocumentDependence(learner.choices, learner.doubt) if isinstance(learner, DecoupledLearner) else None

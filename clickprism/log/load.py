@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def merge_logged(logged: Logged) -> Logged:
     """Join the ranked lists that are equal in results, clicks, day, policy and columns, in the order of appearance.
 
-    Randomised entries are joined only with such. Sessions that were merged by list before are returned as they are.
+    Randomised entries are joined only with randomised entries. Sessions that are merged already do not change.
 
     >>> from clickprism.types import Lists
     >>> lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))

@@ -352,7 +352,7 @@ def _days(name: str, values: Text, *, asked: bool) -> Int64 | None:
         if not asked:
             return None
         remedy = "Give days as 2026-03-01, or as whole numbers"
-        raise DataError(f"column {name!r} has a value that is no day: {wrong!r}", remedy=remedy) from None
+        raise DataError(f"column {name!r} has a value that is not a day: {wrong!r}", remedy=remedy) from None
     numbers: Int64 = (days - days.min())[place]
     return numbers
 

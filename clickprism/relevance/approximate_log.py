@@ -50,7 +50,7 @@ class Losses:
     """Cross entropy of several estimates on clicks of held-out queries, by name."""
 
     queries: int  # Number of queries
-    impressions: int  # Number of their impressions
+    impressions: int  # Number of impressions of these queries
     values: Mapping[str, float]  # Mean loss per impression of each estimate; lower is better
     # How much lower the loss of the last estimate is than that of each other, with the ends of an interval
     gains: Mapping[str, tuple[float, float, float]]
@@ -90,7 +90,7 @@ class ApproximationSummary:
     as_of: datetime  # Time of the click vectors (UTC)
     until: datetime  # First-slot clicks are from before this time (UTC)
     pairs: int  # Number of pairs that it was fitted to
-    impressions: int  # Number of their impressions as randomised first results
+    impressions: int  # Number of impressions of these pairs as randomised first results
     without_imputation: int  # Number of pairs without an imputation; they get the mean imputation
     losses: Losses  # Losses of another fit, on a fifth of the queries that it was not fitted to
     k: float  # Number of impressions of a pair that its imputation is equivalent to

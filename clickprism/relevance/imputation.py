@@ -338,8 +338,8 @@ def fit_features(
         odds = {"best": calibration(scores[last]), "constant": level}
         losses = {name: log_loss(each, clicks[last], shown[last]) for name, each in odds.items()}
     without = len(slot) - len(known)
-    told = {"best": best, "stopped": stopped, "losses": losses, "without_features": without}
-    return FeatureImputation(model, lists, calibration), ImputationSummary.of("features", slot, **told)
+    summary = {"best": best, "stopped": stopped, "losses": losses, "without_features": without}
+    return FeatureImputation(model, lists, calibration), ImputationSummary.of("features", slot, **summary)
 
 
 def _trained(

@@ -90,7 +90,7 @@ class Validation:
         """Return the measure of this scorer; a value that is not a finite number is an error."""
         value = float(self.measure(score))
         if not math.isfinite(value):
-            remedy = "Look whether the validation part has any relevant document"
+            remedy = "Check that the validation part has a relevant document"
             raise DataError(f"validation by {self.name} gave {value}", remedy=remedy)
         return Measured(value, higher=self.higher_is_better)
 

@@ -98,7 +98,7 @@ def test_broken_lines_are_named_or_left_out(line: str, tmp_path: Path) -> None:
         ('query,documents,clicks\ncat,"a" b,\n', "2: is not CSV"),
         ("query\tdocuments\tclicks\ncat\ta,a\0\ta\n", "2: has a NUL character"),
         (TEXT.encode("utf-16"), "1: is not UTF-8 text"),
-        (gzip.compress(TEXT.encode(), mtime=0)[:-9], "is not a whole gzip file"),
+        (gzip.compress(TEXT.encode(), mtime=0)[:-9], "is not a complete gzip file"),
     ],
 )
 def test_files_that_cannot_be_read_are_refused(text: str | bytes, message: str, tmp_path: Path) -> None:

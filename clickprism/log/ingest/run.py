@@ -589,5 +589,5 @@ def _failing(folder: Path) -> Iterator[None]:
         with writing(folder):
             raise OSError(first_line(error)) from None
     except (duckdb.Error, pa.ArrowException) as error:
-        remedy = "Nothing was half done: run the same command again, and report this if it comes again"
+        remedy = "The log was not changed partially. Run the same command again, and report this error if it repeats"
         raise EngineError(f"{type(error).__name__}: {first_line(error)}. {remedy}") from None

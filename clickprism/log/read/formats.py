@@ -1,4 +1,4 @@
-"""Every format becomes JSON texts with the number of their row: JSON lines, CSV and Parquet, plain, gzip or zstd.
+"""Read JSON lines, CSV and Parquet, plain, gzip or zstd: each row becomes a JSON text with its row number.
 
 Compression is recognised by the first bytes, not by the name. Files are read in blocks, so that neither a large file
 nor a small one that expands to terabytes fills the memory. What can be read of a broken file is read.
@@ -72,7 +72,7 @@ class Rows:
         numbers: Line of each row from 1; in Parquet its row.
         bad: Rows that could not be brought into this form.
         read: Bytes of the file that were read for these rows.
-        raw: The rows as they are in a CSV file; None if they are the texts.
+        raw: The lines of a CSV file; None for other formats, whose rows are the texts.
         header: First line of a CSV file, empty if it has none; None of other files.
     """
 
@@ -441,7 +441,7 @@ def _table(records: Sequence[bytes], dialect: Dialect, fields: int) -> pa.Table:
 
 
 def _as_json(table: pa.Table, columns: Sequence[tuple[str, str]], connection: duckdb.DuckDBPyConnection) -> pa.Array:
-    """Return rows as JSON texts: `columns` are names and the SQL of their values."""
+    """Return rows as JSON texts; `columns` holds the name of each column and the SQL of its value."""
     pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in columns)
     with connection.cursor() as cursor:
         cursor.register("rows_of_file", table)

@@ -311,7 +311,7 @@ REASONS: Final = {
     "unreadable": "this part of the Parquet file cannot be read",
     "not-json": "the line is not JSON",
     "not-object": "the line is JSON, but not an object",
-    "field-count": "the line has not as many fields as the header",
+    "field-count": "the line does not have as many fields as the header",
     "stray-quote": "a quote is neither around a field nor doubled",
     "stray-return": "the line has a carriage return in the middle",
     "unknown-kind": "the row does not say what kind of event it is",
@@ -355,7 +355,7 @@ def shown(text: str, most: int = 60) -> str:
 
 
 def bad_table(rows: Sequence[Bad]) -> pa.Table:
-    """Return broken rows in the order of their lines."""
+    """Return broken rows as a table, sorted by line."""
     rows = sorted(rows, key=lambda row: row.line)
     values = [(row.line, f"{row.code}: {REASONS[row.code]}", row.field, row.value, row.raw) for row in rows]
     columns = zip(*values, strict=True) if rows else [()] * len(BAD)
@@ -583,5 +583,5 @@ def _run(sql: str, table: pa.Table, file: Path, connection: duckdb.DuckDBPyConne
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
-        problem = f"cannot be read as it should: {str(error).splitlines()[0]}"
+        problem = f"cannot be read as expected: {str(error).splitlines()[0]}"
         raise DataError(problem, file=file, remedy="Check the mapping and the file") from None

@@ -52,7 +52,7 @@ class Pointer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         for version in (self.version, *self.previous):
             if not _VERSION.fullmatch(version):
-                raise ValueError(f"{version[:80]!r} is no version of a bundle")
+                raise ValueError(f"{version[:80]!r} is not a version of a bundle")
 
 
 @final

@@ -17,7 +17,7 @@ IR_VERSION: Final = 9
 FOLDED: Final = 1e15
 """Largest factor of a normalisation that goes into weights."""
 SLIGHT: Final = 2e-7  # of a standard deviation, or of the range
-EPSILON: Final = 1e-5  # that of torch's LayerNorm
+EPSILON: Final = 1e-5  # epsilon of torch's LayerNorm
 ACTIVATIONS: Final = {"relu": "Relu", "gelu": "Gelu", "tanh": "Tanh"}
 IN_GRAPH: Final = frozenset({"none", "minmax", "standard", "log1p"})
 FUSED: Final = "com.microsoft"

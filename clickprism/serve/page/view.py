@@ -220,7 +220,7 @@ def suggestions(examples: Examples, wanted: str = "", *, most: int = 6) -> list[
 
 
 def most_changed(examples: Examples, *, most: int, rerank_depth: int | None = None) -> list[tuple[Example, int]]:
-    """Return the queries whose served ranking differs most from the log, with the number of documents that moved."""
+    """Return the queries whose served ranking differs most from the log, each with the number of changed ranks."""
     counts = []
     for query in examples.queries[:SCANNED]:
         ranks = _ranks(np.array([each.debiased for each in query.documents]), rerank_depth)

@@ -23,7 +23,7 @@ from clickprism.types import Float32, Float64, Int64
 FIELDS: Final = ("evidence.clicks", "evidence.exposure", "evidence.impressions")
 """The fields of a store that `clickprism store publish --estimates` fills."""
 LARGEST: Final = 1e6
-HIGHEST: Final = 50.0  # of a log relevance, so that its exponential is finite
+HIGHEST: Final = 50.0  # maximum log relevance, so that its exponential is finite
 
 
 @final

@@ -132,7 +132,7 @@ def open_session(content: bytes, *, threads: int, file: object, varying: bool = 
 
 
 NAME: Final = "sample.json"
-TOLERANCE: Final = 1e-4  # of the largest score: other processors add in another order
+TOLERANCE: Final = 1e-4  # relative to the largest score: other processors may add in a different order
 
 
 def read_sample(bundle: Bundle) -> tuple[Candidates, Float64]:

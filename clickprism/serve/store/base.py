@@ -26,7 +26,7 @@ from clickprism.types import Bool, Float32, Float64, Int64, check
 
 REMEDY: Final = "Publish it again: clickprism store publish"
 LAYOUT: Final = 1
-"""Of what is stored; readers refuse any other."""
+"""Version of the stored format; readers refuse any other."""
 IMPUTED: Final = "imputed"
 """The field with the imputed relevance of a pair."""
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
@@ -124,7 +124,7 @@ class Found(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def x(self) -> Float32:
-        """Rows in the order of the question, copied, `info.empty` where there is none, [n, L]."""
+        """Features of the pairs in the order of the request, copied; `info.empty` for a pair without any, [n, L]."""
         if self.whole:
             return self.rows.take(self.places, axis=0)
         x = np.repeat(self.info.empty[None], len(self.places), axis=0)
@@ -148,7 +148,7 @@ class FeatureStore(Protocol):
 
     @property
     def info(self) -> StoreInfo:
-        """Of the current version."""
+        """Description of the current version."""
         ...
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:

@@ -146,7 +146,7 @@ class LmdbStore:
 
     @property
     def info(self) -> StoreInfo:
-        """Of the current version."""
+        """Description of the current version."""
         return self._current().info
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:

@@ -132,7 +132,7 @@ class RedisStore:
 
     @property
     def info(self) -> StoreInfo:
-        """Of the current version."""
+        """Description of the current version."""
         with self._address.reaching():
             name: Any = self._client.get(self._address.key("current"))
             if name != self._snapshot.name:
