@@ -140,7 +140,7 @@ def lock(path: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[N
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes whenever a file is written or replaced; None if it does not exist."""
+    """Return a value that changes whenever a file is written or replaced; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

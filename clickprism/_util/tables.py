@@ -75,7 +75,7 @@ class Result(Protocol):
 
 
 def code_html(text: str) -> str:
-    """Return a text as HTML: escaped, and what is in backticks as code.
+    """Return a text as HTML: escaped, with parts in backticks as code.
 
     >>> code_html("Run `clickprism auto` if 1 < 2.")
     'Run <code>clickprism auto</code> if 1 &lt; 2.'

@@ -417,7 +417,7 @@ def tree_clicks(features: Float64, clicks: Float64, offset: Float64, query: Int6
 
 
 def tree_model(trees: Trees, columns: int, method: str = "log_model") -> Model:
-    """Return trees as a ranker; `method` is what trained them, as in `Scorer.model`."""
+    """Return trees as a ranker; `method` is the method that trained them, as in `Scorer.model`."""
     from clickprism.model import Model
     from clickprism.rankers.lambdamart import LambdaMART
 

@@ -225,7 +225,7 @@ def graded(result: Plain | None) -> dict[str, Any]:
 
 
 def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
-    """Return what was corrected, how sure that is, the scope, and an expected loss; or why there is no ranker."""
+    """Return sentences on the correction, its certainty, the scope and an expected loss; or why there is no ranker."""
     choice = stages["choice"]
     if choice["refused"]:
         return [choice["refused"], *([diagnosis.findings["position"].sentence] if diagnosis.curve is not None else [])]

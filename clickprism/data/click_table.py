@@ -746,7 +746,7 @@ def _correlation(values: Float64, clicked: Bool) -> float:
 
 
 def _follows(values: Float64, clicked: Bool) -> bool:
-    """Return whether values other than 0 are only on clicked rows, on enough of them to be no chance."""
+    """Return whether only clicked rows have values other than 0, and enough rows do that this is not chance."""
     there = np.nan_to_num(values) != 0
     return int(there.sum()) >= FOLLOWERS and bool(clicked[there].all()) and not bool(clicked.all())
 

@@ -405,7 +405,7 @@ def days_of(column: pa.ChunkedArray) -> Float64:
 
 
 def day_of(text: str) -> float:
-    """Return the days since 1970 of a time such as 2026-03-01T10:00, in UTC if it has no zone; nan if it is none."""
+    """Return the days since 1970 of a time such as 2026-03-01T10:00, in UTC if it has no zone; nan if not a time."""
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -414,7 +414,7 @@ def day_of(text: str) -> float:
 
 
 def _float(value: Any) -> float:
-    """Return a value of JSON as a number; nan if it is none."""
+    """Return a value of JSON as a number; nan if not a time."""
     if isinstance(value, str):
         return float(value) if _is_number(value) else np.nan
     return float(value) if isinstance(value, int | float) and abs(value) <= LARGEST else np.nan

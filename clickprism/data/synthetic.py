@@ -108,7 +108,7 @@ def synthetic(settings: SyntheticSettings | None = None) -> Dataset:
 
 
 def feature_roles(settings: SyntheticSettings) -> tuple[Role, ...]:
-    """What each feature of `synthetic(settings)` is, in the order of the columns.
+    """Return the role of each feature of `synthetic(settings)`, in the order of the columns.
 
     >>> feature_roles(SyntheticSettings(features=5, useless=0.2))
     ('match', 'match', 'document', 'flag', 'useless')

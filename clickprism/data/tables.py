@@ -44,7 +44,7 @@ def read_bytes(path: Path) -> bytes:
 
 @contextmanager
 def broken_files(file: Path) -> Iterator[None]:
-    """Turn what Arrow reports about a file in the block into a `DataError`."""
+    """Turn errors of Arrow about a file in the block into a `DataError`."""
     import pyarrow as pa
 
     try:

@@ -308,25 +308,25 @@ class IndependentLearner(Learner):
         return parts
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Return those of the method, with the relevance given its observation."""
+        """Return the click logits of the wrapped method, with the relevance given its observation."""
         with self._conditioned(batch):
             return self.inner.click_logits(batch)
 
     def statistics(self, batch: Batch) -> torch.Tensor | None:
-        """Return those of the method."""
+        """Return the statistics of the wrapped method."""
         with self._conditioned(batch):
             return self.inner.statistics(batch)
 
     def observation(self) -> Float64 | None:
-        """Return that of the method."""
+        """Return the observation of the wrapped method."""
         return self.inner.observation()
 
     def exposure(self, clicks: Clicks) -> Float64:
-        """Return that of the method."""
+        """Return the exposure of the wrapped method."""
         return self.inner.exposure(clicks)
 
     def background(self, clicks: Clicks) -> Float64:
-        """Return that of the method."""
+        """Return the background of the wrapped method."""
         return self.inner.background(clicks)
 
     def update(self, sums: torch.Tensor) -> None:

@@ -81,7 +81,7 @@ class Bucket:
 @final
 @dataclass(frozen=True)
 class Buckets:
-    """All buckets of a log, the control first. The intervals are valid for one look at a time fixed before."""
+    """All buckets of a log, the control first. The intervals are valid for one look, at a time fixed in advance."""
 
     confidence: float
     buckets: tuple[Bucket, ...]

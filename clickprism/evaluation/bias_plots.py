@@ -42,7 +42,7 @@ TRUTH: Final = "truly observed (held out)"
 def model_attention(model: Model, lists: Lists, *, documents: int = DOCUMENTS) -> Float64:
     """Return how much each feature (row) attends to each other (column), [features, features]; rows sum to 1.
 
-    It is the mean over heads and over at most so many documents, evenly spread over the data. Features that share a
+    It is the mean over heads and over a limited number of documents, evenly spread over the data. Features that share a
     token share its weight evenly.
     """
     import torch

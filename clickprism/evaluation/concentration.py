@@ -17,7 +17,7 @@ TOP: Final = 0.2  # share of the items that count as the most exposed, or the mo
 @final
 @dataclass(frozen=True)
 class Concentration:
-    """How a ranking shares exposure among items, some of which had more clicks before; NaN if none had any."""
+    """How a ranking shares exposure among items, some of which had more clicks before; NaN if no item had clicks."""
 
     gini: float  # Gini coefficient of the exposure of items: 0 if all have the same, near 1 if one has all
     top: float  # share of the exposure that the 20% most exposed items have

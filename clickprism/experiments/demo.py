@@ -89,7 +89,7 @@ class Scores(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Row:
-    """What a method reaches: nDCG@10 on new queries and on those of the log by traffic.
+    """nDCG@10 of a method, on new queries, and on queries of the log by traffic.
 
     Attributes:
         method: Its name.
@@ -373,7 +373,7 @@ def _estimates(file: Path, lists: Lists) -> Float64:
 
 
 def _biases(diagnosis: Diagnosis, truth: DemoLog) -> dict[str, tuple[str, str, str]]:
-    """Return for each bias what the diagnosis says, its size, and its size in the simulation."""
+    """Return for each bias the verdict of the diagnosis, its estimated size, and its size in the simulation."""
     sizes, curve = dict.fromkeys(BIASES, ""), diagnosis.curve
     if curve is not None:
         sizes["position"] = f"{curve.values[-1]:.0%} ({curve.lower[-1]:.0%} to {curve.upper[-1]:.0%})"

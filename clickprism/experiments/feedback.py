@@ -212,7 +212,7 @@ def _chains(settings: FeedbackSettings, seed: int) -> list[Measured]:
 
 
 class _Loop:
-    """One chain between two rounds.
+    """State of one chain between two rounds.
 
     Attributes:
         items: Item of each document of each part, with the same numbers in all parts.

@@ -55,7 +55,7 @@ def mean_curve(curves: Sequence[Float64]) -> Float64:
 @final
 @dataclass(frozen=True)
 class DocumentDependence:
-    """How `lbd` lets observation depend on documents.
+    """How observation depends on documents in a model that `lbd` chose.
 
     Attributes:
         choices: The forms of dependence that it tried, the chosen one first.

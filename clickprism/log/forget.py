@@ -220,7 +220,7 @@ class Mentions:
 
     @classmethod
     def of_log(cls, store: LogStore, users: Iterable[str], searches: Iterable[str]) -> Mentions:
-        """Return what finds the rows of users in a log, also in the fields of its mapping."""
+        """Return the object that finds rows of users in a log, also in the fields of its mapping."""
         columns = store.settings.source.mapping.columns
         user, search = ([columns[name]] if name in columns else [] for name in ("user_id", "search_id"))
         return cls(users, searches, user_fields=user, search_fields=search)
@@ -377,7 +377,7 @@ def _drop(store: LogStore, touched: Iterable[date], models: Iterable[Path]) -> N
 
 
 def _learned(model: Path, days: set[date]) -> bool:
-    """Return whether an examination model was fitted to one of these days, or does not say to which."""
+    """Return whether an examination model was fitted to one of these days, or does not record its days."""
     try:
         sessions = json.loads(model.read_text(encoding="utf-8"))["sessions"]
         return not {day.isoformat() for day in days}.isdisjoint(sessions)

@@ -173,7 +173,7 @@ def is_events(path: Path) -> bool:
 
 
 def ubi_files(source: str) -> list[Path]:
-    """Return the files of a log of OpenSearch UBI, JSON lines or Parquet; none of anything else."""
+    """Return the files of a log of OpenSearch UBI, JSON lines or Parquet; empty if it is not such a log."""
     path = Path(source)
     if not path.exists() or (path / "log.toml").exists():
         return []

@@ -388,7 +388,7 @@ class FeatureSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RowFilter:
-    """Which rows in quarantine are meant.
+    """Selects rows in quarantine.
 
     Attributes:
         file: Only rows of this input file: its path, its name, or a pattern such as "web-*.csv".
@@ -447,7 +447,7 @@ class LogSettings:
 
     @property
     def robots(self) -> RobotSettings:
-        """Which rows are excluded as those of robots."""
+        """Rules that exclude the rows of robots."""
         return build(RobotSettings, self.values.get("robots", {}), path="robots")
 
     @property

@@ -247,7 +247,7 @@ class LogTable:
             self._delta = None
 
     def vacuum(self, *, hours: int = 168) -> None:
-        """Delete the files that left the table, or never joined it, at least so many hours ago."""
+        """Delete files that left the table, or were never added to it, at least this number of hours ago."""
         delta = self.latest()
         if delta is None:
             return
@@ -351,7 +351,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def files_id(files: Iterable[str | Path]) -> str:
-    """Return an id of what files of `events` hold; it is the same before and after some of them were merged.
+    """Return an id of the content of files of `events`, which merging files does not change.
 
     >>> one, other = files_id(["a.parquet"]), files_id(["a.parquet", "b.parquet"])
     >>> one == other, other == files_id([f"sum-{other}-7.parquet"]), len(other)

@@ -67,7 +67,7 @@ def one_thread() -> AbstractContextManager[object]:
 @final
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One form, fitted.
+    """A fitted form.
 
     Attributes:
         form: Parts of the model.
@@ -89,7 +89,7 @@ class Fit:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what the parameters are."""
+        """Return the names of the parameters."""
         return self.problem.names
 
     @cached_property
@@ -251,7 +251,7 @@ def fit_form(
 
 
 def moved_gain(fit: Fit, plain: Fit) -> tuple[float, float]:
-    """Return what documents shown at several positions say for queries of different steepness, and its standard error.
+    """Return how much documents shown at several positions favour different steepness by query; and a standard error.
 
     Given how often a pair was clicked in all, its clicks fall on its cells in proportion to n o, whatever its
     relevance. The gain is that of this conditional likelihood with the spread of `fit` against no spread, for the best
@@ -524,7 +524,7 @@ class _Search:
         self._turn("proportional")
 
     def _turn(self, name: str, sure: float = 0.0) -> None:
-        """Change a part to its opposite if held-out clicks prefer that, by so many standard errors."""
+        """Switch a part on or off if held-out clicks prefer that by `sure` standard errors."""
         best = self.chosen.fit
         found = self.fit(best.form.with_part(name, not getattr(best.form, name)), best)
         better, error = gain(found, best)

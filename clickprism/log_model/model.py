@@ -276,7 +276,7 @@ class LogModel:
         return Test("browsing", verdict, better / sessions, ends[0], ends[1], unit, p_value, better, error)
 
     def tables(self) -> list[Table]:
-        """Return the curve beside the model-free ones, and what the model contains."""
+        """Return a table of the curve with the model-free curves, and a table of what the model contains."""
         others = list(self.references.values())
         header = ["position", "observation", "interval", *(each.curve.name for each in others), "identified by"]
         rows, given = [], self.curve.name == "given"

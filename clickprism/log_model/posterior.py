@@ -108,7 +108,7 @@ def _towards_engine(fit: Fit) -> Float64:
 
 
 class _Pairs(NamedTuple):
-    """What the integral over the relevance of each pair needs; means and rates at one node serve for all nodes."""
+    """Inputs of the integral over the relevance of each pair; means and rates at one node are used for all nodes."""
 
     starts: Int64  # first cell of each pair, and the number of cells, [pairs + 1]
     query: Int64  # of each pair, [pairs]
@@ -179,7 +179,7 @@ def _shared_error(fit: Fit, mean: Float64, rate: Float64) -> Float64:
 
 
 def _source(fit: Fit, share: Float64) -> Text:
-    """Return where most of the value of each pair comes from: its clicks, or what moves its prior most, [pairs]."""
+    """Return the main source of the value of each pair: its clicks, or the largest part of its prior, [pairs]."""
     columns = fit.problem.prior - fit.problem.prior.mean(axis=0)
     kinds = {"first": "position", "feature": "features", "trees": "features", "imputation": "imputation"}
     parts = {"position": np.zeros(len(columns))}

@@ -29,7 +29,7 @@ from clickprism.log_model.results import CLOSE, Agreement, Curve, Identified, Li
 from clickprism.types import Bool, Float64, Int64
 
 LEAST_CLICKS: Final = 10.0  # effective clicks that a link between two positions needs
-BLOCKS: Final = 1000  # queries are drawn one by one up to this many, then in so many random blocks
+BLOCKS: Final = 1000  # queries are drawn one by one up to this number; more are drawn in this number of random blocks
 HALVINGS: Final = 60
 PSEUDO_CLICK: Final = 0.5
 LEAST: Final = 1e-12

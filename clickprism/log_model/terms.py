@@ -115,7 +115,7 @@ class Scaler:
 @final
 @dataclass(frozen=True, eq=False)
 class Covariates:
-    """What the parts of a form need beside the counts.
+    """Inputs of the parts of a form, in addition to the counts.
 
     Attributes:
         own: Standardised features of each pair, [pairs, columns].

@@ -109,7 +109,7 @@ def click_value(logged: Logged, outcome: str) -> ClickValue | None:
 
 
 def _noise(each: Float64, own: Float64, number: Float64) -> float:
-    """Return sigma^2, the variance of the outcomes of one pair; that of all clicks if each pair has one click."""
+    """Return sigma^2, the variance of outcomes within a pair; over all clicks if each pair has one click."""
     free = len(each) - int((number > 0).sum())
     return float(((each - own) ** 2).sum() / free) if free else float(each.var())
 

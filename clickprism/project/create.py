@@ -34,7 +34,7 @@ WIDTH: Final = 40  # characters of a cell
 @final
 @dataclass(frozen=True, kw_only=True)
 class Understood:
-    """What `init` found out.
+    """What `init` detected in the data.
 
     Attributes:
         project: Folder of the project.

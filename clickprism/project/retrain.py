@@ -57,7 +57,7 @@ class Gain:
 
 
 def baseline(logged: Logged, model: LogModel, scores: Float64 | None) -> dict[str, Any]:
-    """Return what later searches are compared with: rates, curve, features and agreement with the ranker."""
+    """Return the values that later searches are compared with: rates, curve, features, agreement with the ranker."""
     rate, error = _click_rate(logged)
     mean, deviation = _feature_moments(logged)
     weight, weight_error = (0.0, 0.0) if scores is None else _agreement(model, logged, scores)

@@ -62,7 +62,7 @@ class StepRecord:
 @final
 @dataclass(frozen=True)
 class StepResult:
-    """What a step returns: its result, a few words, and what its output depends on (by default the result)."""
+    """What a step returns: its result, a short text, and the value whose change makes later steps run again."""
 
     result: Plain
     text: str
@@ -104,7 +104,7 @@ class Context:
 
     @cached_property
     def content(self) -> Any:
-        """Return what changes with the source: the files, or the fingerprint of the rows of a database."""
+        """Return a value that changes with the source: the files, or the fingerprint of the rows of a database."""
         from clickprism.data.logged import log_fingerprint
 
         return log_fingerprint(self.logged) if self.settings.source.database else self.files
@@ -165,7 +165,7 @@ class Step:
 
     @property
     def summary(self) -> str:
-        """Return what it does."""
+        """Return what the step does, in a sentence."""
         return (self.make.__doc__ or "").partition("\n")[0]
 
 
@@ -314,7 +314,7 @@ def _drift(ctx: Context, before: Plain, result: dict[str, Any]) -> str:
 
 
 def _current_scores(ctx: Context, logged: Logged) -> Float64 | None:
-    """Return the scores of the documents by the current ranker; None if there is none or its features are others."""
+    """Return the scores of the documents by the current ranker; None if there is none, or it needs other features."""
     if not ctx.deployment.exists():
         return None
     from clickprism.serve.bundle.bundle import Bundle

@@ -129,7 +129,7 @@ class AttentionNetwork(nn.Module):
         return layer
 
     def new_like(self, outputs: int) -> nn.Sequential:
-        """Return a network of this shape with new weights, from torch's generator, and so many outputs."""
+        """Return a network of this shape with new weights, from torch's generator, and this number of outputs."""
         body = AttentionBody(self.settings, self.features)
         return nn.Sequential(body, *_head(self.settings, body.pooled, outputs))
 
@@ -237,7 +237,7 @@ def grouped(columns: Sequence[int], size: int) -> list[tuple[int, ...]]:
 
 
 def sharing(numbers: int, codes: int, tokens: int) -> int:
-    """Return how many features share a token: the fewest with which both kinds fit into so many tokens.
+    """Return how many features share a token: the fewest with which both kinds fit into this number of tokens.
 
     >>> sharing(700, 0, 64), sharing(127, 1, 64), sharing(63, 1, 64)
     (11, 3, 1)

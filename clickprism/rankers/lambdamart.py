@@ -168,7 +168,7 @@ class Machines:
         return objective, mine
 
     def parameters(self) -> dict[str, Any]:
-        """Return LightGBM's settings about the others."""
+        """Return LightGBM's settings for training with the other processes."""
         return {
             "tree_learner": "data",
             "num_machines": len(self.addresses),
@@ -220,8 +220,8 @@ class LambdaMART:
         feature_share: Share of the features that each tree uses.
         l2: Penalty on leaf values.
         truncation: Only pairs with one document above this place count.
-        shrinkage: Clicks per exposure is shrunk towards its mean at the position as if by so many more impressions at
-            position 1.
+        shrinkage: Strength of shrinking clicks per exposure towards the mean of the position, as a number of
+            impressions at position 1.
         floor: An impression counts for at least this share of one at position 1 in clicks per exposure; 0 sets
             no lower limit.
     """

@@ -97,7 +97,7 @@ class ApproximationSummary:
     folder: Path  # Folder of the networks
 
     def tables(self) -> list[Table]:
-        """Return what it was fitted to, and the losses on held-out queries."""
+        """Return tables of the training data and of the losses on held-out queries."""
         rows = [
             ["randomised first results", f"{self.as_of} to {self.until} UTC"],
             ["click features as of", f"{self.as_of} UTC"],
@@ -312,7 +312,7 @@ def _joined(engine: Engine, slot: FirstSlot, snapshot: Snapshot, imputation: Pat
 
 
 def _tested(slot: FirstSlot, vectors: ClickVectors, imputed: Float64, settings: ApproximateSettings) -> Losses:
-    """Return the losses on a fifth of the queries, of networks that were fitted to the others."""
+    """Fit networks to four fifths of the queries, and return the losses on the others."""
     queries, query = np.unique(slot.query_ids, return_inverse=True)
     order = np.random.default_rng(settings.seed).permutation(len(queries))
     held_out = np.isin(query, order[: max(1, round(TESTED * len(queries)))])

@@ -513,7 +513,7 @@ def _read_imputation(path: Path) -> pa.Table:
 
 
 def _matched(pairs: pa.Table, given: pa.Table) -> tuple[Float64, pa.Table]:
-    """Return the imputation of each of the pairs, nan if it has none, and the imputations of other pairs."""
+    """Return the imputation of each pair (nan: none), and the imputations of pairs that are not among these."""
     names = list(PAIR)
     numbered = pairs.select(names).append_column("row", pa.array(np.arange(pairs.num_rows)))
     found = given.join(numbered, names, join_type="left outer")

@@ -207,7 +207,7 @@ class ImputationSummary:
         return cls(kind=kind, pairs=len(slot), impressions=impressions, clicks=clicks, **values)
 
     def tables(self) -> list[Table]:
-        """Return what it was fitted to, and the losses."""
+        """Return tables of the training data and of the losses."""
         rows = [
             ["pairs", f"{self.pairs:,}"],
             ["impressions as first results", f"{self.impressions:,}"],

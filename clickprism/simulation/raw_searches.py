@@ -372,7 +372,7 @@ def _trusted(relevance: Float32, positions: Int64, trust: float) -> Float32:
 
 
 def _robot_clicks(searches: Searches, search: Int64, positions: Int64) -> Bool:
-    """Return what robots click: fast ones the first two positions, spammers all, repeaters always the same one."""
+    """Return the clicks of robots: fast ones on positions 1 and 2, spammers on all, repeaters on the same one."""
     kind, burst = searches.robot[search], searches.burst[search]
     fast = (kind == KINDS.index("fast")) & (positions <= 2)
     repeat = (kind == KINDS.index("repeat")) & (positions == 1 + burst % 3)

@@ -140,7 +140,7 @@ class Fitted:
 
 @dataclass
 class Progress(Standing):
-    """Where the loop is: all that a checkpoint holds beside the weights."""
+    """Progress of the training loop: everything in a checkpoint except the weights."""
 
     step: int = 0
     history: list[Record] = field(default_factory=list)

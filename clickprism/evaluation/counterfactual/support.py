@@ -224,7 +224,7 @@ class Predictions:
 
     @cached_property
     def exposure(self) -> Float64:
-        """Return the number of impressions at the first position that those of each document are equivalent to."""
+        """Return the impressions of each document, converted to impressions at the first position."""
         return self.by_document(self.impressions * self.at)
 
     @cached_property
@@ -355,7 +355,7 @@ class Days:
         return cls(day, (CALM + (weight * rates).sum(axis=0)) / (CALM + (weight * rest).sum(axis=0)))
 
     def shift(self, placed: Placed, matched: Matched, weight: Float64) -> float:
-        """Return by what share weighted matching sessions got more clicks because of the days they were on."""
+        """Return the relative increase in clicks of weighted matching sessions that is due to their days."""
         log, entries = placed.clicks, matched.entries
         if not len(entries):
             return 0.0

@@ -28,7 +28,7 @@ BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class Engine(Protocol):
-    """What reads files into tables, runs expressions on them and writes the results."""
+    """Reads files into tables, runs expressions on them and writes the results."""
 
     name: str
     batch_rows: int

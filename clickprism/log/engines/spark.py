@@ -227,7 +227,7 @@ def _spark_schema(schema: pa.Schema) -> Any:
 
 @contextmanager
 def _errors(log: Path | None = None) -> Iterator[None]:
-    """Turn errors of Spark into one line: that of the cause."""
+    """Turn errors of Spark into an EngineError of one line that names the cause."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

@@ -223,7 +223,7 @@ class Stage:
 
 
 def _groups(tables: Iterator[pa.Table], *, most: int | None = None) -> Iterator[pa.Table]:
-    """Join tables until they have the rows of a row group, or so many bytes."""
+    """Join consecutive tables until each has the rows of a row group or the maximum number of bytes."""
     some: list[pa.Table] = []
     for table in tables:
         some.append(table)

@@ -89,7 +89,7 @@ class Rows:
 
 
 class Block(NamedTuple):
-    """Some text, the bytes of the file read so far, what is wrong with the file from here on, and whether it ends."""
+    """Some text, the bytes of the file read so far, an error of the rest of the file, and whether the file ends."""
 
     data: bytes
     read: int
@@ -285,7 +285,7 @@ class Dialect:
         return line.getvalue()
 
     def fault(self, record: bytes, fields: int) -> str | None:
-        """Return the code of what is wrong with a record, or None."""
+        """Return the code of the error in a record, or None."""
         delimiter = self.delimiter.encode()
         if not self.quote or b'"' not in record:
             if b"\r" in record:
@@ -301,7 +301,7 @@ class Dialect:
 
 @lru_cache(maxsize=16)
 def _patterns(delimiter: bytes, fields: int) -> list[re.Pattern[bytes]]:
-    """Match a record of so many fields, of any number, and one with a carriage return outside of quotes.
+    """Return patterns: a record of this number of fields, of any number, and with a carriage return outside of quotes.
 
     A quote opens a field at its start and closes it at its end; a doubled one is part of the field.
     """

@@ -140,7 +140,7 @@ def _pointer(way: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """How rows of a source become ours.
+    """How rows of a source are converted to rows with our fields.
 
     Attributes:
         reading: the rows it was made for.
@@ -163,7 +163,7 @@ class Plan:
         return f"t_{name}" if name in self.fields else NOTHING
 
     def name(self, name: str) -> str:
-        """Return what the source calls one of our fields."""
+        """Return the name that one of our fields has in the source."""
         return self.fields[name].path if name in self.fields else name
 
 
@@ -531,7 +531,7 @@ class Part:
 
     @property
     def key(self) -> object:
-        """What must be equal for rows to be read by one query; search ids of yandex contain the file."""
+        """Rows with the same key are read by one query; search ids of yandex contain the file."""
         return self.schema, repr(self.settings), self.path if self.schema == "yandex" else None
 
 

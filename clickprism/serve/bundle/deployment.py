@@ -112,7 +112,7 @@ class Deployment:
         return self.pointer_file.exists()
 
     def pointer(self) -> Pointer:
-        """Return what is current; raise a DataError if nothing was promoted, or the pointer is damaged."""
+        """Return the pointer to the current bundle; raise DataError if there is none or it is damaged."""
         command = f"clickprism model promote BUNDLE --to {self.folder}"
         try:
             return msgspec.json.decode(self.pointer_file.read_bytes(), type=Pointer)

@@ -29,7 +29,7 @@ OBJECTIVES: Final = ("lambdarank", "custom", "none")
 
 
 def checked_trees(text: str, *, features: int) -> str:
-    """Return a LightGBM model that is safe to read, written again from what was checked.
+    """Return a LightGBM model that is safe to read, written again from the checked values.
 
     Each tree must be a tree, split on existing features, and end in finite numbers; nothing else of the text is kept.
     """

@@ -111,7 +111,7 @@ class Source:
 
     @property
     def normaliser(self) -> Normaliser | None:
-        """What the ranker does to raw features first; None if nothing."""
+        """How the ranker normalises raw features; None if it does not."""
         given = self.model.normaliser
         return None if given is None or given.kind == "none" else given
 

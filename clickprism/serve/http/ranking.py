@@ -47,7 +47,7 @@ class Inputs(msgspec.Struct, frozen=True, gc=False):
 
 
 def look_up(request: RankRequest, live: Live, store: FeatureStore | None, *, other: Live | None = None) -> Inputs:
-    """Ask the store once for what the request does not say, and the model or the other one needs or can use."""
+    """Look up once in the store the values that the models need or can use and the request does not contain."""
     ids, bare = request.ids()
     nothing = Inputs(request, ids, bare, None)
     if store is None:

@@ -88,7 +88,7 @@ def read_diagnosis(log: Path | None, bundle: Bundle | None = None) -> tuple[Diag
 
 
 def read_project(folder: Path | None) -> list[tuple[str, str]]:
-    """Return what the last run of a project says of it; empty without a project, or if its record cannot be read."""
+    """Return the record of the last run of a project; empty without a project, or if the record cannot be read."""
     if folder is None:
         return []
     try:
@@ -249,7 +249,7 @@ def _bars(values: Float64, texts: Iterable[str], *, longest: float = 1.0) -> lis
 
 
 def _evidence(shown: int, clicks: int, observation: float) -> str:
-    """Return what the log says of a document.
+    """Return a sentence on the clicks and impressions of a document in the log.
 
     >>> _evidence(100, 2, 0.25)
     'It was clicked in 2 of 100 impressions, at positions observed 25% as often as position 1: relevance 8.0%.'

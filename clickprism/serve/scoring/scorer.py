@@ -63,7 +63,7 @@ class Scored(msgspec.Struct, frozen=True, eq=False):
 
 
 class Scorer(Protocol):
-    """What scores with a bundle.
+    """Scores documents with a bundle.
 
     Attributes:
         kind: Kind of the ranker.
