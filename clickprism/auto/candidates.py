@@ -42,15 +42,13 @@ REGRESSION_RIDGE: Final = 10.0
 SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
 PROBABLE: Final = (0.001, 0.99)  # least and largest relevance of which log-odds are taken
 FREE: Final = 1e-2  # penalty of the weight of the engine's score
-RAW_STRENGTH: Final = 50.0  # for raw clicks: a pair with more impressions counts less than these
+RAW_STRENGTH: Final = 50.0  # for raw clicks: impressions of a pair beyond which further ones count less
 SURE: Final = 1.0  # standard errors
 MATERIAL: Final = 0.1  # another candidate must gain more by this share of the safe candidate's gain
 MANY_QUERIES: Final = 100  # from which held-out clicks choose weights, and a linear ranker is the safe candidate
 STEP: Final = 0.05  # step size of the shares in an average
-METHOD_NAMES: Final = {
-    "raw clicks": "click",
-    "imitation": "imitation",
-}  # the method that trained a candidate, for the model card
+# The method that trained a candidate, for the model card
+METHOD_NAMES: Final = {"raw clicks": "click", "imitation": "imitation"}
 PARTS: Final = ("imitation", "prior")  # used in other candidates, and never chosen alone
 FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of the model, and the bias that they show
 METHOD_EPOCHS: Final = 15

@@ -414,7 +414,7 @@ def day_of(text: str) -> float:
 
 
 def _float(value: Any) -> float:
-    """Return a value of JSON as a number; nan if not a time."""
+    """Return a value of JSON as a number; nan if it is not a number."""
     if isinstance(value, str):
         return float(value) if _is_number(value) else np.nan
     return float(value) if isinstance(value, int | float) and abs(value) <= LARGEST else np.nan

@@ -404,7 +404,7 @@ def _verdict(biases: Mapping[str, tuple[str, str, str]], rows: Sequence[Row]) ->
         f"`auto` learns from clicks alone and reaches nDCG@10 {new[OURS]} on queries that are not in the log: "
         f"{closed[OURS]} of the way from the logged order ({new[LOGGED]}) to a ranker trained on true grades "
         f"({new[LABELS]}). A ranker trained on raw clicks gets {closed[CLICK]} of the way ({new[CLICK]}).",
-        "On the queries of the log, the model also uses the clicks of each result. Ranked by this model, "
+        "On the queries of the log, the model of the log also uses the clicks of each result. Ranked by it, "
         f"{' / '.join(TRAFFIC)} queries reach {on_log[POSTERIOR]}; by this ranker {on_log[OURS]}, by click rates "
         f"{on_log[RATE]}.",
     ]

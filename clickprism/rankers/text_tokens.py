@@ -196,7 +196,7 @@ def by_length(
 
     Without a generator the batches have the fewest tokens, padding included, where each batch costs `BATCH` tokens
     more. With one, pairs of similar length are shuffled, then the batches, so that epochs differ. A pair longer than
-    the budget is a batch alone.
+    the budget forms a batch alone.
 
     >>> [batch.tolist() for batch in by_length(np.array([5, 2, 2, 9, 4]), budget=10)]
     [[1, 2], [4, 0], [3]]

@@ -157,7 +157,7 @@ class Approximation:
         self.settings = settings
         self.scale = scale
         self.members = tuple(member.requires_grad_(False).eval() for member in members)
-        self.means = means  # of the imputations in training, and of the logits of these
+        self.means = means  # mean imputation in training, and mean of its logits
         self.k = k
         self.certainty = certainty
 

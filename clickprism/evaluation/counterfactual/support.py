@@ -374,8 +374,8 @@ class Checks:
     Each check corrects an estimate, and widens its interval by half of the correction and twice its standard error.
     """
 
-    # Clicks over predicted clicks for documents that the log also showed at the position of the new ranking,
-    # [queries, positions]; 1 where the new ranking changes nothing
+    # Clicks over predicted clicks on documents that the log moved up (or down) as the new ranking does,
+    # [queries, positions]; 1 where no document moves
     ratio: Float64
     doubt: Float64  # How far off a corrected rate may be, as a share, [queries, positions]
     slope: Slope  # How many clicks lists get more if the model predicts one more
