@@ -57,7 +57,7 @@ def test_title_and_text_are_joined_and_columns_can_be_named(tmp_path: Path) -> N
     ("text", "words"),
     [
         ("", "texts.tsv: is empty. One text a line"),
-        ("a\tone\na\ttwo\n", "texts.tsv:2: gives the id 'a' another text than before. Give each text an id"),
+        ("a\tone\na\ttwo\n", "texts.tsv:2: gives the id 'a' another text than before. Give each text a different id"),
         ("a\tone\nb\n", "texts.tsv:2: has 1 fields, expected 2. Look for a stray line break"),
         ("\tone\n", "texts.tsv:1: has no id. Give each text an id"),
         ("just one column\n", "texts.tsv:1: has one column only"),
