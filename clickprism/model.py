@@ -151,7 +151,7 @@ def _unpacked(path: Path, content: bytes) -> dict[str, Any]:
     """Return the arrays of an npz file; a compressed one is refused, since it could expand to any size."""
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in packed.infolist()):
-            raise DataError("is compressed, which no model is", file=path, remedy="Save the model again")
+            raise DataError("is compressed, unlike the files of a model", file=path, remedy="Save the model again")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return dict(arrays)
 

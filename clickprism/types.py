@@ -285,7 +285,7 @@ class Clicks:
 
         This is exact for every loss that is linear in clicks. With `by="pattern"`, only sessions with the same clicks
         are merged, which is exact for every model of sessions (UBM, cascades) too; `clicks` is then 0 or the
-        impressions. Weights are averaged over the merged clicks. Ranked lists keep the order of their first session.
+        impressions. Weights are averaged over the merged clicks. Ranked lists are in the order of first appearance.
         """
         return merged(self, (), by)[0]
 

@@ -140,7 +140,7 @@ def lock(path: Path, *, waiting: Callable[[], None] | None = None) -> Iterator[N
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes whenever a file is written or replaced; None if it does not exist."""
+    """Return a value that changes whenever a file is written or replaced; None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -213,7 +213,7 @@ def _draft_of(path: Path) -> Path:
 
 @contextmanager
 def _errors_name(path: Path, draft: Path) -> Iterator[None]:
-    """Make an OSError about the draft name the file that the user asked for."""
+    """Replace the name of the draft in an OSError by that of the file that the user named."""
     try:
         yield
     except OSError as error:

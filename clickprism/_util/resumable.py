@@ -96,7 +96,7 @@ class StageFolder:
 
 
 def _begin(path: Path, command: str, identity: dict[str, Any]) -> datetime:
-    """Return when the folder was first used; delete what an interrupted run left half written."""
+    """Return when the folder was first used; delete files that an interrupted run did not finish."""
     for draft in path.rglob(f".*{DRAFT}"):
         if draft.is_dir():
             shutil.rmtree(draft, ignore_errors=True)
@@ -130,7 +130,7 @@ def _begin(path: Path, command: str, identity: dict[str, Any]) -> datetime:
 
 
 def start_time() -> datetime:
-    """Return the time in whole seconds, or that of SOURCE_DATE_EPOCH."""
+    """Return the current time in whole seconds, or the time of SOURCE_DATE_EPOCH if it is set."""
     return fixed_time() or datetime.now(UTC).replace(microsecond=0)
 
 

@@ -75,7 +75,7 @@ class Result(Protocol):
 
 
 def code_html(text: str) -> str:
-    """Return a text as HTML: escaped, and what is in backticks as code.
+    """Return a text as HTML: escaped, with parts in backticks as code.
 
     >>> code_html("Run `clickprism auto` if 1 < 2.")
     'Run <code>clickprism auto</code> if 1 &lt; 2.'
@@ -114,7 +114,7 @@ def as_text(tables: Iterable[Table]) -> str:
 def to_plain(result: Any) -> Any:
     """Return a result as dictionaries, lists, texts and numbers; a number that is not finite becomes None.
 
-    Dataclasses become dictionaries of their fields, numpy arrays lists, and paths texts.
+    Dataclasses become dictionaries, numpy arrays become lists, and paths become texts.
 
     >>> to_plain({"a": [0.5, float("nan")], "b": float("inf")})
     {'a': [0.5, None], 'b': None}

@@ -42,13 +42,14 @@ REGRESSION_RIDGE: Final = 10.0
 SMALL: Final = 20_000  # pairs up to which networks are trained again on all of them
 PROBABLE: Final = (0.001, 0.99)  # least and largest relevance of which log-odds are taken
 FREE: Final = 1e-2  # penalty of the weight of the engine's score
-RAW_STRENGTH: Final = 50.0  # impressions from which those of a pair count less, for raw clicks
+RAW_STRENGTH: Final = 50.0  # for raw clicks: impressions of a pair beyond which further ones count less
 SURE: Final = 1.0  # standard errors
-MATERIAL: Final = 0.1  # of what the safe candidate gains: what another one must gain beyond it
+MATERIAL: Final = 0.1  # another candidate must gain more by this share of the safe candidate's gain
 MANY_QUERIES: Final = 100  # from which held-out clicks choose weights, and a linear ranker is the safe candidate
-STEP: Final = 0.05  # of the shares in an average
-METHOD_NAMES: Final = {"raw clicks": "click", "imitation": "imitation"}  # what trained a candidate, for the model card
-PARTS: Final = ("imitation", "prior")  # in other candidates, and not chosen alone
+STEP: Final = 0.05  # step size of the shares in an average
+# The method that trained a candidate, for the model card
+METHOD_NAMES: Final = {"raw clicks": "click", "imitation": "imitation"}
+PARTS: Final = ("imitation", "prior")  # used in other candidates, and never chosen alone
 FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of the model, and the bias that they show
 METHOD_EPOCHS: Final = 15
 METHOD_BATCH: Final = 256  # ranked lists
@@ -152,32 +153,32 @@ def train_candidates(
         seed: Random seed.
         progress: Called with the name of each step.
     """
-    tell = progress or (lambda _: None)
+    report_progress = progress or (lambda _: None)
     search = _Search(evidence, seed)
-    tell("imitation of the engine")
+    report_progress("imitation of the engine")
     linear_imitation, weight, error = search.linear_imitation()
-    tell("networks that imitate the engine")
+    report_progress("networks that imitate the engine")
     network_imitation = search.network_imitation(beside=linear_imitation)
     imitation = max((linear_imitation, network_imitation), key=lambda each: each.explained)
     known = weight * evidence.engine
     search.reference = known - weight * imitation.unbiased_held_out
-    tell("linear ranker")
+    report_progress("linear ranker")
     raw_linear = search.scaled(search.raw_ridge())
     from_prior = search.scaled(search.regression(_log_odds(evidence.prior)))
     corrected = search.linear(known - weight * linear_imitation.unbiased_held_out)
     linear = search.average([corrected, from_prior, raw_linear])
-    tell("networks")
+    report_progress("networks")
     raw_networks = search.scaled(search.raw_networks())
     from_posterior = search.scaled(search.network_regression(_log_odds(evidence.posterior)))
     networks = search.average([search.corrected_networks(network_imitation, weight), from_posterior, raw_networks])
     blend = search.average([linear, networks], raw=False)
     parts = {"linear": linear, "blend": blend, "networks": networks, "prior": from_prior}
     found = {name: search.of_part(name, part) for name, part in parts.items()}
-    tell("trees")
+    report_progress("trees")
     found["trees"] = search.trees("trees")
     for name, train in (methods or {}).items():
         if not evidence.holds_out_documents:
-            tell(name)
+            report_progress(name)
             found[name] = search.method(name, train)
     found["imitation"] = search.of_part("imitation", search.scaled((imitation.scorer, imitation.held_out)))
     allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
@@ -218,7 +219,7 @@ class _Search:
 
         With few queries all functions count the same: held-out clicks of so few queries find differences that are
         chance. With many, the weights are their posterior mean given the held-out clicks: the best function counts
-        alone if the log is large enough to tell, and the prior decides if it is not. In the prior the last function
+        alone if the log is large enough for that; otherwise the prior decides. In the prior the last function
         counts one fifth if it was trained on raw clicks, which are known to be biased.
         """
         if self.evidence.queries < MANY_QUERIES:

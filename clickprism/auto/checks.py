@@ -30,7 +30,7 @@ from clickprism.types import Float64, Lists
 
 Verdict: TypeAlias = Literal["passed", "failed", "inconclusive"]
 SURE: Final = 2.0  # standard errors
-KINDS: Final[tuple[Kind, ...]] = ("standard", "quantile", "log1p")  # of normalisation, in order of preference
+KINDS: Final[tuple[Kind, ...]] = ("standard", "quantile", "log1p")  # kinds of normalisation, in order of preference
 LARGEST: Final = 15.0  # standard deviations: a feature with larger values is not only standardised
 EXPLAINED: Final = 0.05  # R^2 of the imitation from which selection by the engine can be corrected
 FEW_CLICKS: Final = 500
@@ -61,7 +61,7 @@ class Checked:
     """The candidates of a log after the checks, and which ranker to use.
 
     Attributes:
-        model: The model of the log; fitted again with a flatter curve if a check asked for it.
+        model: The model of the log; fitted again with a flatter curve if a check requires it.
         normaliser: Normalises raw features.
         evidence: What rankers learned from.
         candidates: All candidates.
@@ -105,13 +105,13 @@ def choose_ranker(
         seed: Random seed.
         progress: Called with the name of each step.
     """
-    tell = progress or (lambda _: None)
-    tell("features")
+    report_progress = progress or (lambda _: None)
+    report_progress("features")
     kinds = [kind for kind in KINDS if held is None or all(kind in known for known in held.values())]
     normaliser, lists = _normalised(logged, kinds)
     curve, model, evidence = _checked_curve(logged, model, lists, seed)
     methods = method_candidates(logged.clicks, lists, model, seed=seed)
-    candidates = train_candidates(evidence, methods=methods, kinds=held, seed=seed, progress=tell)
+    candidates = train_candidates(evidence, methods=methods, kinds=held, seed=seed, progress=report_progress)
     checks = [curve, _agreement(evidence, candidates), _fit(model), _size(evidence)]
     failed = any(check.verdict == "failed" for check in checks)
     used = candidates.raw if failed else candidates.found[candidates.chosen]

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from clickprism.rankers.lambdamart import Trees
 
 FOLDS: Final = 5
-FEW_QUERIES: Final = 20  # below it documents are held out, not queries
+FEW_QUERIES: Final = 20  # with fewer queries, documents are held out instead
 HIDDEN: Final = (32, 16)
 ENGINE_HIDDEN: Final = (64, 32)  # the engine's order is known without noise: larger networks pay
 RATE: Final = 0.005
 DECAY: Final = 0.001
-EPOCHS: Final = 200  # of one step each; fewer if an epoch has several steps
+EPOCHS: Final = 200  # number of epochs of one step each; fewer if an epoch has several steps
 PATIENCE: Final = 25
 BATCH: Final = 16_384  # pairs
-HELD_OUT: Final = 0.15  # of the queries, whose loss says when a network has learned enough
+HELD_OUT: Final = 0.15  # share of the queries whose loss decides when training stops
 TREES: Final = {"trees": 120, "learning_rate": 0.06, "leaves": 12, "min_data_in_leaf": 20, "l2": 5.0}
 GROUP: Final = 1000  # rows of a group of trees
 
@@ -417,7 +417,7 @@ def tree_clicks(features: Float64, clicks: Float64, offset: Float64, query: Int6
 
 
 def tree_model(trees: Trees, columns: int, method: str = "log_model") -> Model:
-    """Return trees as a ranker; `method` is what trained them, as in `Scorer.model`."""
+    """Return trees as a ranker; `method` is the method that trained them, as in `Scorer.model`."""
     from clickprism.model import Model
     from clickprism.rankers.lambdamart import LambdaMART
 

@@ -195,12 +195,12 @@ def by_position(checked: Checked, logged: Logged, scores: Float64) -> dict[str, 
 
 def valued(result: CounterfactualResult | None, problem: str = "") -> dict[str, Any]:
     """Return the estimated clicks of the ranker in a sentence and in numbers, or why there is no estimate."""
-    told = {**NO_VALUE, "numbers": {} if result is None else to_plain(result)}
+    result_fields = {**NO_VALUE, "numbers": {} if result is None else to_plain(result)}
     if result is None or result.best is None:
         if result is not None:
             problem = (result.estimates.get("item-position") or next(iter(result.estimates.values()))).refusal
         reason = f"The log does not show how many clicks the ranker would get: {problem}."
-        return {**told, "verdict": EXPECTED["unknown"], "refusal": reason, "advice": ADVICE["unknown"]}
+        return {**result_fields, "verdict": EXPECTED["unknown"], "refusal": reason, "advice": ADVICE["unknown"]}
     best, logged, gain = result.estimates[result.best], result.logged.value, result.estimates[result.best].difference
     change, lower, upper = (f"{each / max(logged, 1e-9):+.1%}" for each in (gain.value, gain.lower, gain.upper))
     sentence = (
@@ -210,7 +210,7 @@ def valued(result: CounterfactualResult | None, problem: str = "") -> dict[str, 
     )
     method = f"Estimator: {best.name}, which assumes: {best.assumption}."
     words = {"verdict": EXPECTED[best.verdict], "sentence": sentence, "method": method, "advice": ADVICE[best.verdict]}
-    return {**told, **words}
+    return {**result_fields, **words}
 
 
 def graded(result: Plain | None) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def graded(result: Plain | None) -> dict[str, Any]:
 
 
 def verdict(stages: Stages, diagnosis: Diagnosis) -> list[str]:
-    """Return what was corrected, how sure that is, the scope, and an expected loss; or why there is no ranker."""
+    """Return sentences on the correction, its certainty, the scope and an expected loss; or why there is no ranker."""
     choice = stages["choice"]
     if choice["refused"]:
         return [choice["refused"], *([diagnosis.findings["position"].sentence] if diagnosis.curve is not None else [])]

@@ -42,7 +42,7 @@ STAGES: Final = ("read", "model", "diagnosis", "choice", "value", "grades", "bun
 POINTS: Final = tuple(f"{stage}-{what}" for stage in STAGES for what in ("made", "kept"))
 """The crash points of a run: before and after the file of each stage is written."""
 LOG_MODEL, RANKER, RAW, IMITATION, BUNDLE = "log_model", "model", "naive", "imitation", "bundle"
-FLATTENED: Final = "log_model_flattened"  # the model of the log, if a check asked for a flatter curve
+FLATTENED: Final = "log_model_flattened"  # the model of the log, if a check required a flatter curve
 ENCODING: Final = "encoding.json"  # how the columns of a table became the features
 HELD_OUT: Final = "held_out.npy"  # scores of the documents by copies that did not learn from their query
 EXAMPLES: Final = 200  # queries in the page of the bundle
@@ -256,7 +256,7 @@ class _Run:
         self.done[which] = self.folder.stage(which, make, spent=spent)
         return self.done[which].result
 
-    def _tell(self, stage: str) -> Callable[[str], None]:
+    def _progress(self, stage: str) -> Callable[[str], None]:
         return lambda text: self.say(stage, text)
 
     def _model(self) -> Plain:
@@ -265,7 +265,7 @@ class _Run:
 
         settings = LogModelSettings(seed=self.settings.seed)
         try:
-            model = LogModel.fit(self.logged, settings=settings, progress=self._tell("model"))
+            model = LogModel.fit(self.logged, settings=settings, progress=self._progress("model"))
         except (DataError, TrainingError) as error:
             return {"fitted": False, "problem": str(error).rstrip(".")}
         model.save(self.path / LOG_MODEL)
@@ -286,9 +286,9 @@ class _Run:
     def _diagnosis(self) -> Plain:
         from clickprism.diagnosis.diagnose import diagnose
 
-        as_of, tell = self.folder.started.isoformat(), self._tell("diagnosis")
+        as_of, progress = self.folder.started.isoformat(), self._progress("diagnosis")
         return kept_diagnosis(
-            diagnose(self.logged, seed=self.settings.seed, model=self._fitted(), progress=tell, as_of=as_of)
+            diagnose(self.logged, seed=self.settings.seed, model=self._fitted(), progress=progress, as_of=as_of)
         )
 
     def _choice(self) -> Plain:
@@ -306,7 +306,7 @@ class _Run:
         if self.logged.encoding is not None:
             self.logged.encoding.save(self.path / ENCODING)
         checked = choose_ranker(
-            self.logged, model, held=self.held, seed=self.settings.seed, progress=self._tell("choice")
+            self.logged, model, held=self.held, seed=self.settings.seed, progress=self._progress("choice")
         )
         candidates, used = checked.candidates, checked.used
         if checked.model is not model:

@@ -308,7 +308,7 @@ def _configure(app: App, arguments: ArgumentCollection, given: list[Argument] | 
 
 
 def _field_names(keys: tuple[str, ...], hint: Any) -> tuple[str, ...]:
-    """Return keys with field names of settings as in Python; labels and names of measures stay as they are.
+    """Return keys with field names of settings as in Python; labels and names of measures do not change.
 
     >>> _field_names(("my-dla", "max-weight"), dict[str, dict[str, Any]])
     ('my-dla', 'max_weight')

@@ -274,7 +274,7 @@ def forget(
     """Erase users from a log.
 
     All their rows are erased, also from quarantine and from batches that a service has not yet ingested, and the
-    sessions of their days are rebuilt. Click features and examination models that used their rows are deleted. Files
+    sessions of the same days are rebuilt. Click features and examination models that used their rows are deleted. Files
     that were exported from the log are named, with the command that rebuilds each. The input files are yours to delete.
 
     ```bash

@@ -52,7 +52,7 @@ def verify(bundle: Path, /, *, output: Flat[Output]) -> None:
     """Verify the files and scores of a bundle.
 
     The hash of every file is checked, and the rankers must give the scores that are recorded in the bundle. They run in
-    a process of their own, with limits on memory and time, so that even a hostile bundle can be verified.
+    a separate process with limits on memory and time, so that even a hostile bundle can be verified.
 
     ```bash
     clickprism model verify bundle

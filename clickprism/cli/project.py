@@ -92,7 +92,7 @@ def run(
     if every is not None and every <= timedelta(0):
         raise SettingError("every", str(every), "be a time above 0, such as 1h")
 
-    def tell(name: str, event: str, text: str) -> None:
+    def print_event(name: str, event: str, text: str) -> None:
         if log_format == "json":
             now = datetime.now(UTC).isoformat(timespec="milliseconds")
             line = {"time": now, "project": project.name, "step": name, "event": event, "text": text}
@@ -108,7 +108,7 @@ def run(
         begun = time.monotonic()
         with output.status() as show:
             try:
-                result = Project(project).run(step=step, dry_run=dry_run, since=since, listen=tell)
+                result = Project(project).run(step=step, dry_run=dry_run, since=since, listen=print_event)
             except ClickprismError as error:
                 if every is None:
                     raise

@@ -70,7 +70,9 @@ class Groups:
         """
         if clicks.weights is not None:
             remedy = "Estimate on the log as it was clicked, before it is corrected"
-            raise DataError("clicks that carry weights are corrected already: their counts say nothing", remedy=remedy)
+            raise DataError(
+                "the clicks have weights, so they were corrected already: their counts cannot be used", remedy=remedy
+            )
         keys, group = np.unique(clicks.rows * np.int64(size) + cells, return_inverse=True)
         rows, sizes = np.unique(keys // size, return_counts=True)
         clicked, shown = (

@@ -107,7 +107,7 @@ class Browsing:
 
     @property
     def needs_patterns(self) -> bool:
-        """Return whether the log must tell which documents were clicked together."""
+        """Return whether the log must record which documents were clicked in the same session."""
         return bool(self.table.shape[1] > 1)
 
     def expected(self, clicks: Clicks, attraction: Float64) -> Float64:
@@ -151,7 +151,7 @@ class Reading:
 
     @property
     def needs_patterns(self) -> bool:
-        """Return whether the log must tell which documents were clicked together: always."""
+        """Return True: the log must record which documents were clicked in the same session."""
         return True
 
     def expected(self, clicks: Clicks, attraction: Float64) -> Float64:
@@ -269,7 +269,7 @@ def require_clicks(log: object) -> None:
 
 
 def check_patterns(clicks: Clicks) -> None:
-    """Raise UnsupportedError if the log does not tell which documents were clicked together."""
+    """Raise UnsupportedError if the log does not record which documents were clicked in the same session."""
     if not clicks.are_patterns:
         raise UnsupportedError(
             "the sessions were merged by list, so it is not known what was clicked together",

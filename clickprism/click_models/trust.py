@@ -82,7 +82,7 @@ class TrustFit:
         alpha: How much relevance adds to the click probability, relative to position 1, [positions].
         beta: Click probability of a document without relevance, [positions].
         iterations: Number of EM steps.
-        converged: Whether alpha and beta are within the tolerance of their limit.
+        converged: Whether the estimated distance of alpha and beta from convergence is below the tolerance.
     """
 
     alpha: Float64

@@ -1,6 +1,6 @@
 """A table with one row for each result that was shown, as a log: queries, ranked lists, clicks, features.
 
-`read_click_table` says what it assumed where the table does not tell, and counts every row that it could not use.
+`read_click_table` notes what it assumed where a column is missing, and counts every row that it could not use.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ LEAKS: Final = (
 )
 FOLLOWERS: Final = 10  # rows with a value, all of them clicked, from which the value follows the click
 LIKE_ID: Final = 0.5  # number of values over number of documents
-NO_TIME: Final = "2000-01-02T00:00:00Z"  # of rows without a time
+NO_TIME: Final = "2000-01-02T00:00:00Z"  # time of rows without one
 MOST_POSITION: Final = 10_000
 MOST_GRADE: Final = 1000
 
@@ -352,7 +352,7 @@ class _Rows:
             self._quarantine(self.click & ~seen, "clicked, though the row says that it was not seen")
         weight = None if self.columns.weight is None else numbers_of(self._column("weight"))
         if weight is not None:
-            self._quarantine(~(weight >= 0), "the weight is no number from 0 on")
+            self._quarantine(~(weight >= 0), "the weight is not a number of at least 0")
         usable = self.reason == 0
         shown = np.flatnonzero(usable & self.shown & (lists_of_rows >= 0))
         if not len(shown):
@@ -375,7 +375,7 @@ class _Rows:
         ranker = None if self.columns.ranker is None else self._ids("ranker", needed=False)
         hit = self.click[order]
         followed = {name: self._outcome(name, order)[hit] for name in self.columns.outcomes}
-        self._tell(clicks)
+        self._note_missing(clicks)
         for number, reason in enumerate(self.reasons[1:], start=1):
             if count := int((self.reason == number).sum()):
                 self.account[f"rows not used, {reason}"] = count
@@ -466,7 +466,7 @@ class _Rows:
         """Return the query of each row; texts are trimmed and case-folded, so that equal searches are one query."""
         if self.columns.query is None and self.columns.search is not None:
             self.notes.append(
-                "No column has the query: each search is a query of its own, so clicks on a document in different "
+                "No column has the query: each search is a separate query, so clicks on a document in different "
                 "searches are not added up. For one slot of a page, name a column that has its name: query=."
             )
             return self._ids("search")
@@ -544,7 +544,7 @@ class _Rows:
         shown = lists_of_rows >= 0
         with np.errstate(invalid="ignore"):
             wrong = shown & ~((values >= 0) & (values <= MOST_POSITION) & (values == np.rint(values)))
-        self._quarantine(wrong, f"the position is no whole number from 0 to {MOST_POSITION:,}")
+        self._quarantine(wrong, f"the position is not a whole number from 0 to {MOST_POSITION:,}")
         position = np.where(wrong | ~shown, 1, np.nan_to_num(values)).astype(np.int64)
         shown = shown & (self.reason == 0)
         if shown.any() and position[shown].min() == 0:
@@ -586,7 +586,7 @@ class _Rows:
         return result
 
     def _pairs(self, usable: Bool, shown: Int64) -> tuple[Int64, Lists]:
-        """Return the pair of each row, -1 if it is not used, and the documents with the features of their last row."""
+        """Return the pair of each row (-1: not used), and the documents, each with the features of its last row."""
         rows = np.flatnonzero(usable & ((self.query >= 0) & (self.document >= 0)))
         rank = np.empty(max(len(self.documents), 1), dtype=np.int64)
         rank[sorted(range(len(self.documents)), key=self.documents.__getitem__)] = np.arange(len(self.documents))
@@ -651,7 +651,7 @@ class _Rows:
         known = np.isnan(values) | ((values >= 0) & (values <= MOST_GRADE) & (values == np.rint(values)))
         if not known.all():
             row = int(np.argmin(known))
-            problem = f"column {self.columns.grade!r} has {values[row]:g} in row {row + 1}, which is no grade"
+            problem = f"column {self.columns.grade!r} has {values[row]:g} in row {row + 1}, which is not a grade"
             raise DataError(problem, file=self.source, remedy=f"Give whole numbers from 0 to {MOST_GRADE:,}")
         grades = np.zeros(int(pairs.max()) + 1, dtype=np.int32)
         rows = np.flatnonzero((pairs >= 0) & ~np.isnan(values))
@@ -667,7 +667,7 @@ class _Rows:
             self.account[f"{name} without a click, not counted"] = alone
         return values
 
-    def _tell(self, clicks: Clicks) -> None:
+    def _note_missing(self, clicks: Clicks) -> None:
         if self.columns.user is None:
             self.notes.append("No column has the user: the minimum number of users of a pair (--min-users) is off.")
         unshown = clicks.lists.documents - len(np.unique(clicks.rows))
@@ -746,7 +746,7 @@ def _correlation(values: Float64, clicked: Bool) -> float:
 
 
 def _follows(values: Float64, clicked: Bool) -> bool:
-    """Return whether values other than 0 are only on clicked rows, on enough of them to be no chance."""
+    """Return whether only clicked rows have values other than 0, and enough rows do that this is not chance."""
     there = np.nan_to_num(values) != 0
     return int(there.sum()) >= FOLLOWERS and bool(clicked[there].all()) and not bool(clicked.all())
 

@@ -151,7 +151,7 @@ def _archive(path: Path | str) -> Iterator[zipfile.ZipFile]:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
     except UNSOUND as error:
-        raise DataError(f"is not a sound .npz file ({error})", file=path) from None
+        raise DataError(f"is not a valid .npz file ({error})", file=path) from None
 
 
 def _read(path: Path | str, lists: Lists | None) -> dict[str, NDArray[Any]]:
@@ -169,7 +169,7 @@ def _read(path: Path | str, lists: Lists | None) -> dict[str, NDArray[Any]]:
             remedy = "Load the lists they were made on, with the same normalisation of features."
             raise DataError("holds clicks on other documents", file=path, remedy=remedy)
         if odd := sorted(names - {_DATA, *_HEAD, *_KINDS}):
-            raise DataError(f"holds {odd[0]!r}, which is no column of clicks", file=path)
+            raise DataError(f"holds {odd[0]!r}, which is not a column of clicks", file=path)
         return {name: _member(path, archive, name) for name in _KINDS if name in names}
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["number", "date", "category", "code", "hashed", "vector"]
 
 FORMAT: Final = "clickprism encoding 1"
-MOST_VALUES: Final = 50  # of a category; a column with more is hashed
+MOST_VALUES: Final = 50  # maximum values of a categorical column; a column with more is hashed
 BUCKETS: Final = 64
 LEAST_COUNT: Final = 2  # documents with a value, for the value to be known
 MOST_MISSING: Final = 0.95
@@ -259,7 +259,7 @@ class Encoding:
     def of_plain(cls, values: Mapping[str, Any]) -> Encoding:
         """Return the encoding that `plain` described."""
         if values.get("format") != FORMAT:
-            problem = f"is no encoding of features of this version ({FORMAT!r})"
+            problem = f"is not an encoding of features of this version ({FORMAT!r})"
             raise DataError(problem, remedy="Train the ranker again")
         try:
             features = msgspec.convert(values.get("features"), tuple[Feature, ...])
@@ -287,7 +287,7 @@ def _chosen(name: str, column: pa.ChunkedArray, *, categories: bool, codes: bool
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _chosen_vector(name, column)
     if not (_is_text(kind) or is_numeric(kind)):
-        return f"holds {kind}, which is no number, text, date or list of numbers"
+        return f"holds {kind}, which is not a number, text, date or list of numbers"
     texts = _texts(column)[1] if _is_text(kind) else ["0"]
     if categories or not texts or not all(map(_is_number, texts)):
         return _chosen_category(name, column, as_codes=codes)
@@ -312,7 +312,7 @@ def _chosen_category(name: str, column: pa.ChunkedArray, *, as_codes: bool) -> F
     order = sorted(range(len(texts)), key=lambda code: (-counts[code], texts[code]))
     values = tuple(texts[code] for code in order if counts[code] >= LEAST_COUNT)
     if not values or (len(texts) > MOST_VALUES and len(texts) > IDENTITY * counts.sum()):
-        return "has another value in most documents, like an id or a free text"
+        return "has a different value in most documents, like an id or a free text"
     if as_codes:
         return Feature(name, "code", values)
     if len(values) > MOST_VALUES:
@@ -325,7 +325,7 @@ def _chosen_vector(name: str, column: pa.ChunkedArray) -> Feature | str:
     import pyarrow.compute as pc
 
     if not is_numeric(column.type.value_type):
-        return f"holds {column.type}, which is no list of numbers"
+        return f"holds {column.type}, which is not a list of numbers"
     if pa.types.is_fixed_size_list(column.type):
         sizes = {column.type.list_size}
     else:
@@ -405,7 +405,7 @@ def days_of(column: pa.ChunkedArray) -> Float64:
 
 
 def day_of(text: str) -> float:
-    """Return the days since 1970 of a time such as 2026-03-01T10:00, in UTC if it has no zone; nan if it is none."""
+    """Return the days since 1970 of a time such as 2026-03-01T10:00, in UTC if it has no zone; nan if not a time."""
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -414,7 +414,7 @@ def day_of(text: str) -> float:
 
 
 def _float(value: Any) -> float:
-    """Return a value of JSON as a number; nan if it is none."""
+    """Return a value of JSON as a number; nan if it is not a number."""
     if isinstance(value, str):
         return float(value) if _is_number(value) else np.nan
     return float(value) if isinstance(value, int | float) and abs(value) <= LARGEST else np.nan

@@ -37,7 +37,7 @@ BLOCK: Final = 1 << 22  # bytes
 WRITTEN_BLOCK: Final = 4096  # rows
 LARGEST: Final = float(np.finfo(np.float32).max)
 LONGEST_ID: Final = 200  # bytes of a query or document id
-LARGEST_ID: Final = 1_000_000  # of a feature
+LARGEST_ID: Final = 1_000_000  # largest feature id
 LARGEST_GRADE: Final = 1000
 UTF8_MARK: Final = b"\xef\xbb\xbf"
 UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -183,7 +183,7 @@ def _together(files: Sequence[Path], readings: Sequence[Reading]) -> JudgedLists
         raise DataError(
             f"takes its lists from a file of lengths, but {first} from qid:, so the lists cannot be joined",
             file=without,
-            remedy="Read them apart, or write qid: into both",
+            remedy="Read them separately, or write qid: into both",
         )
     parts, numbered = widened([reading.judged for reading in readings]), 0
     for place, part in enumerate(parts):
@@ -313,7 +313,9 @@ def _parse(file: Path, lengths: Path | None, options: _Options, *, given: bool) 
         names, owner = _texts(list(known)), np.repeat(lists, [length for _, length in rows.runs])
     elif lengths is None:
         expected = " or ".join(Path(file.name).stem + suffix for suffix in GROUP_SUFFIXES)
-        raise DataError("has no qid: and no file of list lengths", file=file, remedy=f"Put {expected} beside it")
+        raise DataError(
+            "has no qid: and no file of list lengths", file=file, remedy=f"Put {expected} into the same folder"
+        )
     else:
         sizes = _list_lengths(lengths)
         if sum(sizes) != rows.lines:

@@ -120,7 +120,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Report:
-    """What a folder holds of a data set."""
+    """Which files of a data set a folder has, and which are missing."""
 
     name: str
     folder: Path

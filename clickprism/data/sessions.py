@@ -34,7 +34,7 @@ def read_session_file(path: PathLike, *, on_error: OnError = "raise") -> Logged:
         raise DataError(f"cannot be read ({error.strerror or error})", file=file) from None
     if not zipped and file.suffix == ".npz":
         remedy = "Create it again with: clickprism experiment simulate"
-        raise DataError("is not a sound .npz file", file=file, remedy=remedy)
+        raise DataError("is not a valid .npz file", file=file, remedy=remedy)
     return Logged(load_bare(file)[0]) if zipped else read_sessions(file, on_error=on_error)
 
 
@@ -109,7 +109,7 @@ def read_sessions(
     inside = int(log.clicks.sum())
     if outside > inside:
         raise DataError(
-            f"{outside:,} of {outside + inside:,} clicks are on nothing that was in the list of their session",
+            f"{outside:,} of {outside + inside:,} clicks are on documents that are not in the list of the session",
             file=file,
             remedy=f"Clicks must be document ids as in {documents}, not flags or positions; leave other clicks out",
         )

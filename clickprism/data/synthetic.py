@@ -56,8 +56,8 @@ class SyntheticSettings:
         query_effects: How much queries differ in difficulty, number of relevant documents and scale of features.
         nonlinearity: Share of the nonlinear part in relevance, from 0 (linear) to 1.
         grade_shares: Share of documents of each grade, grade 0 first.
-        items: Number of items that appear in many lists, with the same document features and a match of its own to
-            every query; `document_ids` name them. With 0 every document is new.
+        items: Number of items that appear in many lists. An item has the same document features everywhere, but matches
+            each query differently; `document_ids` name the items. With 0 every document is new.
         item_exponent: Exponent of item frequency: the item of rank r is found with probability about r^-exponent.
         seed: Random seed of the generated data.
     """
@@ -108,7 +108,7 @@ def synthetic(settings: SyntheticSettings | None = None) -> Dataset:
 
 
 def feature_roles(settings: SyntheticSettings) -> tuple[Role, ...]:
-    """What each feature of `synthetic(settings)` is, in the order of the columns.
+    """Return the role of each feature of `synthetic(settings)`, in the order of the columns.
 
     >>> feature_roles(SyntheticSettings(features=5, useless=0.2))
     ('match', 'match', 'document', 'flag', 'useless')
@@ -124,7 +124,7 @@ def _role_counts(settings: SyntheticSettings) -> dict[Role, int]:
 
 
 def _vary(values: tuple[float, ...], random: np.random.Generator) -> Float32:
-    """Each value times something from .8 to 1.2, as a column."""
+    """Return each value times a random factor from .8 to 1.2, as a column."""
     return (np.array(values) * random.uniform(0.8, 1.2, len(values))).astype(np.float32)[:, None]
 
 
@@ -137,7 +137,7 @@ class _Block:
         lengths: documents of each query.
         query: difficulty, intent and generosity of each query, [3, queries].
         hidden: properties of each document, standard normal, [hidden, documents].
-        noise: what no feature tells about relevance, [documents].
+        noise: The part of relevance that no feature predicts, [documents].
         items: which item each document is, [documents]; None where none is met twice.
     """
 
@@ -149,7 +149,7 @@ class _Block:
     items: Int64 | None = None
 
     def spread(self, of_queries: Float32) -> Float32:
-        """Values of queries, repeated for each of their documents, [..., queries] to [..., documents]."""
+        """Return values of queries, repeated for each document of the query, [..., queries] to [..., documents]."""
         return np.repeat(of_queries, self.lengths, axis=-1)
 
 
@@ -174,7 +174,7 @@ class _Catalogue:
         self.edges = np.cumsum(self.shares)
 
     def find(self, lengths: Int64, random: np.random.Generator) -> Int64:
-        """Different items for each list, drawn one after the other by their shares, [documents]."""
+        """Return items, different within each list, drawn with probability proportional to `shares`, [documents]."""
         return np.concatenate([self._list(length, random) for length in lengths.tolist()])
 
     def _list(self, length: int, random: np.random.Generator) -> Int64:
@@ -298,10 +298,10 @@ class _World:
         views = random.standard_normal((self.settings.features, block.hidden.shape[1]), dtype=np.float32)
         if self.catalogue is not None and block.items is not None:
             views[self.of_item] = self.catalogue.views[:, block.items]
-        told = slice(0, self.rows["flag"].stop)
-        views[told] *= self.view_noise[told]
-        views[told] += block.hidden[self.first[told]]
-        views[told] += self.second_weight[told] * block.hidden[self.second[told]]
+        informative = slice(0, self.rows["flag"].stop)
+        views[informative] *= self.view_noise[informative]
+        views[informative] += block.hidden[self.first[informative]]
+        views[informative] += self.second_weight[informative] * block.hidden[self.second[informative]]
         text = slice(0, self.rows["count"].stop)
         views[text] *= block.spread(np.exp(0.3 * effects * random.standard_normal(_BLOCK, dtype=np.float32)))
         views[text] += block.spread(0.6 * effects * random.standard_normal((text.stop, _BLOCK), dtype=np.float32))

@@ -31,7 +31,7 @@ LONGEST_FIELD: Final = (1 << 31) - 1  # characters of a CSV field
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return all bytes of a file as they are on disk."""
+    """Return all bytes of a file, without decompression."""
     try:
         return path.read_bytes()
     except IsADirectoryError:
@@ -44,7 +44,7 @@ def read_bytes(path: Path) -> bytes:
 
 @contextmanager
 def broken_files(file: Path) -> Iterator[None]:
-    """Turn what Arrow reports about a file in the block into a `DataError`."""
+    """Turn errors of Arrow about a file in the block into a `DataError`."""
     import pyarrow as pa
 
     try:
@@ -54,7 +54,7 @@ def broken_files(file: Path) -> Iterator[None]:
 
 
 def expand(raw: bytes, *, file: Path) -> bytes:
-    """Return the content of a file: decompressed if its first bytes say gzip or zstd, else as it is."""
+    """Return the content of a file: decompressed if its first bytes say gzip or zstd, else unchanged."""
     zstd = raw.startswith(ZSTD) or (raw[1:4] == ZSTD_SKIPPABLE and raw[0] >> 4 == 5)
     if not zstd and not raw.startswith(GZIP):
         return raw
@@ -65,7 +65,9 @@ def expand(raw: bytes, *, file: Path) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(raw), kind) as stream:
             content: bytes = stream.read()
     except OSError as error:
-        raise DataError(f"is not a whole {kind} file: {error}", file=file, remedy="Copy or download it again") from None
+        raise DataError(
+            f"is not a complete {kind} file: {error}", file=file, remedy="Copy or download it again"
+        ) from None
     return content
 
 
@@ -79,7 +81,7 @@ def read_text(path: Path) -> str:
         raise DataError("is not UTF-8 text", file=path, line=line, remedy="Convert it to UTF-8") from None
     if "\0" in text:
         line, remedy = text.count("\n", 0, text.index("\0")) + 1, "Export it again as UTF-8"
-        raise DataError("has a NUL character, so it is no text", file=path, line=line, remedy=remedy)
+        raise DataError("has a NUL character, so it is not a text file", file=path, line=line, remedy=remedy)
     return text
 
 
@@ -263,7 +265,7 @@ def _read_files(source: str, text: IsText) -> SourceTable:
 
 
 def read_file(file: str, *, text: IsText = lambda _: False) -> SourceTable:
-    """Read a CSV, TSV, JSON lines or Parquet file; lines with another number of fields are counted."""
+    """Read a CSV, TSV, JSON lines or Parquet file; lines with a different number of fields are counted."""
     import pyarrow as pa
     import pyarrow.csv as pacsv
     import pyarrow.json as pajson
@@ -383,7 +385,7 @@ class Table:
 
 
 def read_table(path: Path | str, kind: Callable[[str], Kind]) -> Table:
-    """Read a table; `kind` says what the column of a name holds. A value that is no number is an error."""
+    """Read a table; `kind` says what the column of a name holds. A value that is not a number is an error."""
     file = Path(path)
     if not file.is_file():
         raise DataError("there is no such file", file=file, remedy="Name a CSV, TSV, JSON lines or Parquet file")

@@ -122,14 +122,14 @@ def read_texts(path: Path | str, *, id_column: str | None = None, text_columns: 
             raise DataError(f"has the {identity} {name!r}", file=file, line=line, remedy=remedy)
         if wrong := [each for each in words if not isinstance(each, str)]:
             remedy = "Write texts as JSON strings"
-            raise DataError(f"has a text that is none ({wrong[0]!r})", file=file, line=line, remedy=remedy)
+            raise DataError(f"has a text that is not a string ({wrong[0]!r})", file=file, line=line, remedy=remedy)
         name, text = str(name).strip(), " ".join(each for each in words if each).strip()
         if not name:
             raise DataError("has no id", file=file, line=line, remedy="Give each text an id")
         if len(name) > LONGEST:
             raise DataError(f"has an id of {len(name):,} characters", file=file, line=line, remedy="Shorten it")
         if found.setdefault(name, text) != text:
-            remedy = "Give each text an id of its own"
+            remedy = "Give each text a different id"
             raise DataError(f"gives the id {name!r} another text than before", file=file, line=line, remedy=remedy)
     return Texts.of(list(found), list(found.values()))
 
@@ -160,7 +160,7 @@ def _rows(file: Path, *, headed: bool) -> Iterator[tuple[int, Mapping[str, Any]]
         return
     first = text.lstrip("\r\n").partition("\n")[0]
     if "\t" not in first and "," not in first:
-        raise DataError("has one column only", file=file, line=1, remedy="Part id and text by a tab, or by a comma")
+        raise DataError("has one column only", file=file, line=1, remedy="Separate id and text by a tab or a comma")
     rows = delimited_rows(text, file=file)
     number, names = next(rows)
     headed = headed or any(each in IDS for each in names)
@@ -170,7 +170,7 @@ def _rows(file: Path, *, headed: bool) -> Iterator[tuple[int, Mapping[str, Any]]
         due = len(names) if headed else 2
         if len(fields) < due or (headed and len(fields) > due):
             remedy = "Look for a stray line break or a missing tab" if "\t" in first else "Quote texts that have commas"
-            raise DataError(f"has {len(fields)} fields where {due} are due", file=file, line=number, remedy=remedy)
+            raise DataError(f"has {len(fields)} fields, expected {due}", file=file, line=number, remedy=remedy)
         yield (
             number,
             dict(zip(names, fields, strict=True)) if headed else {"id": fields[0], "text": " ".join(fields[1:])},

@@ -33,7 +33,7 @@ from clickprism.types import Clicks, Float64
 if TYPE_CHECKING:
     from clickprism.log_model.counts import LogCounts
 
-MOST_PAIRS: Final = 200_000  # for the regressions
+MOST_PAIRS: Final = 200_000  # maximum number of pairs in a regression
 RIDGE: Final = 10.0
 SURE: Final = 3.0  # standard errors of the gain from which coupling is present
 FLAT: Final = 0.05  # share of a flat curve in that of the anchor

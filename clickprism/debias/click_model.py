@@ -156,7 +156,7 @@ class ClickModelLearner(Learner):
         """Return the probability of a click on each entry given the clicks above it, [entries]."""
         if not clicks.are_patterns:
             remedy = 'Give it the sessions one by one, or merged by clicks.merge(by="pattern")'
-            raise DataError("a merged log forgets which clicks were above", remedy=remedy)
+            raise DataError("a merged log does not record which clicks were above", remedy=remedy)
         return self._by_entry(
             clicks, lambda page, clicked: log_both(self.browsing(page, clicked))[0] + log_both(page.attraction)[0]
         )

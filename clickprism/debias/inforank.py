@@ -22,7 +22,7 @@ from clickprism.settings import check_fields, choose
 from clickprism.types import Batch, Clicks, Float64
 
 LINEAR_RATE: Final = 3.0  # of a linear ranker beside a given curve: f and rho v nearly cancel, which takes long
-LEAST_SHARE: Final = 1e-6  # of an observation, so that its log odds are finite
+LEAST_SHARE: Final = 1e-6  # least observation probability, so that its log odds are finite
 SURE: Final = 0.99  # the largest observation probability, where the curve rises below the first position
 
 
@@ -110,7 +110,7 @@ class InfoRankLearner(DocumentLearner):
 
     def __init__(self, settings: InfoRank, ranker: nn.Module, clicks: Clicks, anchor: Anchor | None) -> None:
         super().__init__(ranker, clicks)
-        self.settings, self.told, self.anchor = settings, clicks.seen is not None, anchor
+        self.settings, self.has_seen, self.anchor = settings, clicks.seen is not None, anchor
         network, places, start = towered(ranker, settings.name), clicks.max_position, settings.start
         if anchor is None:
             self.curve = nn.Parameter(_observed_odds(clicks, start))
@@ -138,7 +138,7 @@ class InfoRankLearner(DocumentLearner):
         """Return the cross entropy of clicks (and of what was observed, if the log has it), and the information."""
         odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
         parts = {}
-        if not self.told or batch.seen is None:
+        if not self.has_seen or batch.seen is None:
             clicked, skipped = (spread(each, batch.mask) for each in self._log_click(odds))
             parts["clicks"] = count_loss(batch, clicked, skipped)
         else:
@@ -167,7 +167,7 @@ class InfoRankLearner(DocumentLearner):
     def click_logits(self, batch: Batch) -> torch.Tensor:
         """Return the log of the click probability, [lists, places]."""
         odds = self.conditional(batch.features[batch.mask], batch.positions[batch.mask])
-        clicked = logsigmoid(odds.seen) + logsigmoid(odds.observed) if self.told else self._log_click(odds)[0]
+        clicked = logsigmoid(odds.seen) + logsigmoid(odds.observed) if self.has_seen else self._log_click(odds)[0]
         return spread(clicked, batch.mask)
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
@@ -201,7 +201,7 @@ def _shown(batch: Batch) -> torch.Tensor:
 
 
 def _observed_odds(clicks: Clicks, start: float) -> torch.Tensor:
-    """Return log odds of being observed at each position: as the log tells, or `start` everywhere, [positions]."""
+    """Return log odds of being observed at each position: as the log records it, or `start` everywhere, [positions]."""
     share = np.full(clicks.max_position, start)
     if clicks.seen is not None:
         places = clicks.positions - 1
@@ -211,7 +211,7 @@ def _observed_odds(clicks: Clicks, start: float) -> torch.Tensor:
 
 
 def _cross_entropy(hits: torch.Tensor, tries: torch.Tensor, odds: torch.Tensor) -> torch.Tensor:
-    """Return minus the log-likelihood of so many hits in so many tries, summed."""
+    """Return the negative binomial log-likelihood of hits in tries, summed."""
     true, false = log_both(odds)
     return -(hits * true + (tries - hits).clamp_min(0.0) * false).sum()
 
@@ -265,7 +265,7 @@ class Independence(Method):
 
 @final
 class IndependentLearner(Learner):
-    """The learner of a method, and by how much relevance is lower if not observed."""
+    """The learner of a method, and a network for how much lower relevance is if not observed."""
 
     def __init__(self, settings: Independence, ranker: nn.Module, inner: Learner) -> None:
         super().__init__(ranker)
@@ -308,25 +308,25 @@ class IndependentLearner(Learner):
         return parts
 
     def click_logits(self, batch: Batch) -> torch.Tensor:
-        """Return those of the method, with the relevance given its observation."""
+        """Return the click logits of the wrapped method, with the relevance given its observation."""
         with self._conditioned(batch):
             return self.inner.click_logits(batch)
 
     def statistics(self, batch: Batch) -> torch.Tensor | None:
-        """Return those of the method."""
+        """Return the statistics of the wrapped method."""
         with self._conditioned(batch):
             return self.inner.statistics(batch)
 
     def observation(self) -> Float64 | None:
-        """Return that of the method."""
+        """Return the observation of the wrapped method."""
         return self.inner.observation()
 
     def exposure(self, clicks: Clicks) -> Float64:
-        """Return that of the method."""
+        """Return the exposure of the wrapped method."""
         return self.inner.exposure(clicks)
 
     def background(self, clicks: Clicks) -> Float64:
-        """Return that of the method."""
+        """Return the background of the wrapped method."""
         return self.inner.background(clicks)
 
     def update(self, sums: torch.Tensor) -> None:

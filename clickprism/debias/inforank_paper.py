@@ -29,8 +29,8 @@ class InfoRankPaper(Method):
 
     loss = sum over the batch of [- c log P - (1 - c) log(1 - P) + eta I(R; O | x)] + l2 / 2 ||weights||^2
 
-    With the attention ranker both probabilities come from one attention (Eqs. 8 to 11) and a network of their own on
-    its output p, without shared parameters. Position and o are tokens beside those of the features; P(O | x) is
+    With the attention ranker both probabilities come from one attention (Eqs. 8 to 11), with output p, and two separate
+    networks on p. Position and o are tokens like those of the features; P(O | x) is
     estimated without the token of o. With other networks (DNN in the paper) there are two networks without shared
     parameters, and one-hot position and o are inputs of the first layer. o is 1 where P(O | x) is above one half.
 

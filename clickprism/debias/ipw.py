@@ -181,7 +181,7 @@ class AffineCorrection(Method):
         mean = float((clicks.clicks - shown * beta[places]).sum() / max((shown * alpha[places]).sum(), TINY))
         if not mean > 0:
             problem = "beta explains more clicks than there are: trust alone would give more than the log has"
-            raise DataError(problem, remedy="Look whether alpha and beta belong to this log, or estimate them from it")
+            raise DataError(problem, remedy="Check that alpha and beta belong to this log, or estimate them from it")
         return AffineLearner(ranker, alpha, beta, mean, self.bound)
 
 

@@ -29,8 +29,8 @@ BATCH: Final = 128
 LEARNING_RATE: Final = 0.05
 CLIP_NORM: Final = 5.0
 UNKNOWN: Final = 1.0  # packed, a likelihood that is not known: logarithms of probabilities are not above 0
-STEP: Final = 0.05  # of the finite differences that estimate the slope
-LEAST_LISTS: Final = 10  # with a click, on either side of the split; with fewer nothing is chosen
+STEP: Final = 0.05  # step of the finite differences that estimate the slope
+LEAST_LISTS: Final = 10  # lists with a click needed on each side of the split; with fewer nothing is chosen
 
 
 @final
@@ -225,7 +225,7 @@ class DecoupledLearner(DocumentLearner):
 
 @dataclass(frozen=True)
 class Choice:
-    """What was tried.
+    """An observation model that was tried: its settings and its held-out log-likelihood.
 
     Attributes:
         hidden: Hidden units of s.

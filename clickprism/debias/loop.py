@@ -53,7 +53,7 @@ class Measured:
 
 @dataclass
 class Standing:
-    """Where a loop is: rounds done, the best of them and its value, and validations since then."""
+    """Progress of a loop: rounds done, the best round and its value, and the validations since."""
 
     epoch: int = 0
     best_epoch: int = 0
@@ -62,7 +62,7 @@ class Standing:
 
 
 class Task(Protocol):
-    """What a loop trains."""
+    """What a training loop calls: train one round, measure it, and remember the best."""
 
     def train(self, number: int) -> None:
         """Take the steps of a round, such as an epoch."""

@@ -9,8 +9,8 @@ from scipy.stats import norm
 
 from clickprism.types import Float64, Int64
 
-MOST_STEPS: Final = 30  # of Newton's method
-SHOWN_SHARE: Final = 0.02  # of the candidates, if the log does not name those that were not shown
+MOST_STEPS: Final = 30  # maximum steps of Newton's method
+SHOWN_SHARE: Final = 0.02  # assumed share of candidates shown, if the log names only shown documents
 LEAST_UNSHOWN: Final = 0.1  # candidates not shown, as a share of those shown, from which the log names candidates
 
 

@@ -14,8 +14,8 @@ from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Finding, inconclusive
 from clickprism.evaluation.concentration import gini
 
-CLICKS: Final = 1000  # that are enough to learn from
-QUERIES: Final = 10  # with clicks that are enough to learn from
+CLICKS: Final = 1000  # number of clicks that is enough to learn from
+QUERIES: Final = 10  # number of queries with clicks that is enough to learn from
 FEW_QUERIES: Final = 100
 REPEATS: Final = 2.0  # searches per query; with fewer, single documents have almost no clicks
 SEVERAL: Final = 0.01  # share of the documents that were shown at several positions

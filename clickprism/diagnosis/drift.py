@@ -18,7 +18,7 @@ from clickprism.types import Clicks, Float64, Int64
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEVEL: Final = 0.01  # of each test
+LEVEL: Final = 0.01  # significance level of each test
 MATERIAL: Final = 0.1  # smallest change that matters, in the unit of each change
 FEWEST: Final = 10  # queries that a test needs
 EXPECTED: Final = 5.0  # searches in a cell of a chi-square test

@@ -20,8 +20,8 @@ from clickprism.log_model.results import p_text
 
 FORMAT: Final = "clickprism diagnosis"
 VERSION: Final = 2
-WIDTH: Final = 76  # of a column of sentences
-FIRST: Final = ("coverage", "identifiability", "position")  # what to do about these comes first
+WIDTH: Final = 76  # width of a column of sentences
+FIRST: Final = ("coverage", "identifiability", "position")  # advice of these findings comes first
 NOT_ASKED: Final = "Not part of this diagnosis."
 YES_NO: Final = {"present": "Yes.", "absent": "No.", "inconclusive": "The log does not show it."}
 

@@ -37,7 +37,7 @@ class Words:
 TRUST: Final = Words(
     present="There is trust bias: users click on top results partly because of the position, whatever is shown there.",
     absent="There is no trust bias that matters: clicks on top results depend on the document.",
-    question="users click on top results because of their position alone",
+    question="users click on top results because of the position alone",
     number="Trust adds {value} to the click probability at position 1{interval}.",
     percent=False,
     advice="Dividing clicks by observation is not enough: subtract what trust adds. To train a ranker, use the method"
@@ -80,7 +80,7 @@ INTERACTION: Final = Words(
 
 
 def trust(model: LogModel) -> Finding:
-    """Return whether users click on top results because of their position alone."""
+    """Return whether users click on top results because of the position alone."""
     test = model.tests.get("trust")
     if test is None and model.steepness > 0:
         return inconclusive(

@@ -17,7 +17,7 @@ from clickprism.diagnosis.position import NAMES
 from clickprism.log_model.model import LogModel
 from clickprism.log_model.results import Feedback, GoodnessOfFit, Verdict, p_text
 
-RISE: Final = 0.1  # of a click rate, for which the report says how far a document moves
+RISE: Final = 0.1  # rise of the click rate for which the report says how far a document moves
 
 
 def identifiability(model: LogModel) -> Finding:

@@ -52,7 +52,7 @@ class BucketSettings:
     Attributes:
         control: Ranker that the others are compared with. By default the one with the most searches.
         days: First and last day, such as 2026-03-01..2026-03-14 (UTC). By default all days.
-        confidence: Confidence level of the intervals, for each bucket and measure by itself.
+        confidence: Confidence level of the intervals, for each bucket and measure separately (not simultaneous).
         memory: Maximum memory of the engine that updates the sessions, such as 500MB or 2GB.
     """
 
@@ -81,7 +81,7 @@ class Bucket:
 @final
 @dataclass(frozen=True)
 class Buckets:
-    """All buckets of a log, the control first. The intervals are valid for one look at a time fixed before."""
+    """All buckets of a log, the control first. The intervals are valid for one look, at a time fixed in advance."""
 
     confidence: float
     buckets: tuple[Bucket, ...]

@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DOCUMENTS: Final = 10_000  # of an attention map
+DOCUMENTS: Final = 10_000  # maximum number of documents of an attention map
 LONGEST: Final = 24  # characters of a name along an axis
 NAMED: Final = 50  # most features that are named along an axis
-LEAST_ROWS: Final = 20  # of a point below a click; means of fewer rows are too noisy
+LEAST_ROWS: Final = 20  # least number of rows of a point below a click; means of fewer rows are too noisy
 TRUTH: Final = "truly observed (held out)"
 
 
 def model_attention(model: Model, lists: Lists, *, documents: int = DOCUMENTS) -> Float64:
     """Return how much each feature (row) attends to each other (column), [features, features]; rows sum to 1.
 
-    It is the mean over heads and over at most so many documents, evenly spread over the data. Features that share a
+    It is the mean over heads and over a limited number of documents, evenly spread over the data. Features that share a
     token share its weight evenly.
     """
     import torch
@@ -100,7 +100,7 @@ def save_picture(figure: Figure, file: Path) -> None:
 
 
 def write_examination_report(found: Examination, log: Path, out: Path, *, next_command: str) -> list[Path]:
-    """Write an HTML report with the plots beside it as PNG, and return the paths of all files."""
+    """Write an HTML report, and the plots as PNG in the same folder; return the paths of all files."""
     make_folder(out.parent)
     plots = {
         "Examination by position": ("position", examination_curve(found)),

@@ -49,7 +49,7 @@ HTML = Form(escape, "<strong>{}</strong>", ' <span class="mark">{}</span>')
 @final
 @dataclass(frozen=True)
 class Row:
-    """One method under one measure; what concerns the baseline is None without one."""
+    """One method under one measure; fields about the baseline are None without a baseline."""
 
     method: str
     measure: str
@@ -68,7 +68,7 @@ class Row:
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """All rows, and all that one must know to read them; `tables` renders it."""
+    """All rows, and the facts needed to read them; `tables` renders them."""
 
     rows: tuple[Row, ...]  # measure by measure, the methods in the order given
     queries: Mapping[str, int]  # number of queries that each measure counts

@@ -17,7 +17,7 @@ TOP: Final = 0.2  # share of the items that count as the most exposed, or the mo
 @final
 @dataclass(frozen=True)
 class Concentration:
-    """How a ranking shares exposure among items, some of which had more clicks before; NaN if none had any."""
+    """How a ranking shares exposure among items, some of which had more clicks before; NaN if no item had clicks."""
 
     gini: float  # Gini coefficient of the exposure of items: 0 if all have the same, near 1 if one has all
     top: float  # share of the exposure that the 20% most exposed items have
@@ -110,6 +110,6 @@ def given_grades(judged: JudgedLists, exposure: Float64, popularity: Float64) ->
 
 
 def _within(cell: Int64, values: Float64) -> Float64:
-    """Return values minus the mean of their cell, [documents]."""
+    """Return each value minus the mean of its cell, [documents]."""
     means = np.bincount(cell, weights=values) / np.maximum(np.bincount(cell), 1)
     return np.asarray(values - means[cell], dtype=np.float64)

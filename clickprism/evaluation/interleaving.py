@@ -89,7 +89,7 @@ def winners(first: Int64, second: Int64) -> Int64:
 
 
 def by_user(won: Int64, users: Int64) -> Int64:
-    """Return which ranker won more searches of each user: -1, 0 or 1, users by the time of their first search, [users].
+    """Return which ranker won more searches of each user: -1, 0 or 1, users in the order of first search, [users].
 
     Searches of one user are similar, so users, not searches, are independent. `users` are numbers from 0, [searches].
 

@@ -50,7 +50,7 @@ class Beside(NamedTuple):
         return f'<div class="beside">\n{figure}<div class="scroll">{table}</div>\n</div>'
 
 
-FOLDED = 12  # rows of a table that stands open beside its figure, at most
+FOLDED = 12  # maximum rows of a table that is shown below its figure without folding
 PACKAGES = ("clickprism", "numpy", "scipy", "scikit-learn", "numba", "torch", "lightgbm", "matplotlib")
 
 

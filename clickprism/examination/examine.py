@@ -65,7 +65,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good estimates are on some rows."""
+    """Quality of estimates on some rows."""
 
     rows: int  # Number of rows
     positive: float  # Share of positive rows
@@ -251,7 +251,7 @@ def examine(
 
 
 def quality(units: Int64, positive: Bool, rows: Int64) -> Quality:
-    """Return how good the estimates of cells are, in units of 2^-20, by their labels and numbers of rows, [cells].
+    """Return the quality of the estimates of cells (units of 2^-20), given labels and numbers of rows, [cells].
 
     >>> found = quality(np.array([2**19, 2**18]), np.array([True, False]), np.array([2, 6]))
     >>> found.auc, found.calibration_error

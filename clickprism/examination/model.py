@@ -262,8 +262,8 @@ def grow(features: Float64, positive: Bool, rows: Int64, settings: ExaminationSe
 def save_model(model: ExaminationModel, folder: Path) -> Path:
     """Save a model as the newest of a folder, unless it already is, and return its JSON file.
 
-    The trees are beside it, with the suffix .txt. The JSON file is written last, so that a model is complete or absent.
-    Hold the log's lock if several processes may save. Only the last ten models are kept.
+    The trees are a second file of the same name, with the suffix .txt. The JSON file is written last, so that a model
+    is complete or absent. Hold the log's lock if several processes may save. Only the last ten models are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     described = {"format": FORMAT, "version": VERSION, "fingerprint": model.fingerprint}
@@ -294,15 +294,15 @@ def chosen_model(folder: Path, name: str | None) -> ExaminationModel | None:
     return newest_model(folder) if name is None else load_model(Path(name))
 
 
-class Told(msgspec.Struct):
-    """What the JSON file of a model says about its training."""
+class TrainingRecord(msgspec.Struct):
+    """What the JSON file of a model records about its training."""
 
     sessions: dict[str, str]
     quality: dict[str, float]
 
 
 def load_model(path: Path) -> ExaminationModel:
-    """Return the model of a JSON file and the trees beside it; raise DataError if any part was changed."""
+    """Return the model of a JSON file and the .txt file of its trees; raise DataError if either was changed."""
     about = read_json(path, remedy=AGAIN)
     trees = path.with_suffix(".txt")
     if not trees.is_file():
@@ -313,10 +313,10 @@ def load_model(path: Path) -> ExaminationModel:
     try:
         text = trees.read_text(encoding="utf-8")
         settings = build(ExaminationSettings, about.get("settings", {}), path="settings")
-        told = msgspec.convert(about, Told)
+        training = msgspec.convert(about, TrainingRecord)
     except (SettingError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise DataError(f"does not describe an examination model ({error})", file=path, remedy=AGAIN) from None
-    model = ExaminationModel(text, settings, told.sessions, told.quality)
+    model = ExaminationModel(text, settings, training.sessions, training.quality)
     if about.get("fingerprint") != model.fingerprint:
         raise DataError(f"has another fingerprint than its settings and {trees.name}", file=path, remedy=AGAIN)
     _ = model.booster

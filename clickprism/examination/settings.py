@@ -9,7 +9,7 @@ from clickprism.errors import SettingError
 from clickprism.settings import check_fields
 
 Clicks = Literal["all", "others", "none"]
-MOST_VALUES: Final = 250  # of a feature, so that LightGBM gives each value its own bin
+MOST_VALUES: Final = 250  # maximum values of a feature, so that LightGBM gives each its own bin
 
 
 @dataclass(frozen=True, kw_only=True)

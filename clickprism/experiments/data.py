@@ -119,7 +119,7 @@ def load_data(settings: DataSettings) -> Data:
 
 
 def read_data(settings: DataSettings) -> Data:
-    """Return the data with the features as they are, which is what a saved model takes."""
+    """Return the data with raw features (not normalised), which is what a saved model takes."""
     return _with_relevant(settings, _read(settings))
 
 

@@ -54,7 +54,7 @@ Interval: TypeAlias = tuple[float, float, float]  # a value, and the ends of its
 
 TITLE: Final = "clickprism: from a biased click log to a ranker"
 MEASURE: Final = "nDCG(exp)@10"
-WIDTH: Final = 110  # of the text for a terminal
+WIDTH: Final = 110  # width of the text for a terminal
 MARKER, RAW, LOG, AUTO, PAIRS, STORE = "demo.json", "raw", "log", "auto", "relevance", "store"
 METHODS: Final[Mapping[str, tuple[str, NetworkRanker]]] = {
     **{name: (name, Linear()) for name in ("click", "dla", "lbd", "inforank")},
@@ -89,7 +89,7 @@ class Scores(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Row:
-    """What a method reaches: nDCG@10 on new queries and on those of the log by traffic.
+    """nDCG@10 of a method, on new queries, and on queries of the log by traffic.
 
     Attributes:
         method: Its name.
@@ -180,7 +180,7 @@ def run_demo(settings: DemoSettings, *, out: Path, program: str = "clickprism", 
     scores = {OURS: _scores(ranker, truth)} | train_methods(logged, truth, seed=settings.seed, say=say)
     say("estimating the relevance of each pair")
     scores |= estimate_pairs(out, logged, truth, ranker)
-    say("repeating it with users of another form")
+    say("repeating it with users who behave differently")
     other = other_users(settings, out, say=say)
     say("writing the report")
     _serve(out, truth)
@@ -373,7 +373,7 @@ def _estimates(file: Path, lists: Lists) -> Float64:
 
 
 def _biases(diagnosis: Diagnosis, truth: DemoLog) -> dict[str, tuple[str, str, str]]:
-    """Return for each bias what the diagnosis says, its size, and its size in the simulation."""
+    """Return for each bias the verdict of the diagnosis, its estimated size, and its size in the simulation."""
     sizes, curve = dict.fromkeys(BIASES, ""), diagnosis.curve
     if curve is not None:
         sizes["position"] = f"{curve.values[-1]:.0%} ({curve.lower[-1]:.0%} to {curve.upper[-1]:.0%})"
@@ -404,7 +404,7 @@ def _verdict(biases: Mapping[str, tuple[str, str, str]], rows: Sequence[Row]) ->
         f"`auto` learns from clicks alone and reaches nDCG@10 {new[OURS]} on queries that are not in the log: "
         f"{closed[OURS]} of the way from the logged order ({new[LOGGED]}) to a ranker trained on true grades "
         f"({new[LABELS]}). A ranker trained on raw clicks gets {closed[CLICK]} of the way ({new[CLICK]}).",
-        "On the queries of the log, each result has clicks of its own. Ranked by the model of the log, "
+        "On the queries of the log, the model of the log also uses the clicks of each result. Ranked by it, "
         f"{' / '.join(TRAFFIC)} queries reach {on_log[POSTERIOR]}; by this ranker {on_log[OURS]}, by click rates "
         f"{on_log[RATE]}.",
     ]
@@ -418,8 +418,8 @@ def _notes(settings: DemoSettings, truth: DemoLog, rows: Sequence[Row], other: M
     worse = [row.method for row in rows if row.verdict == "worse" and row.method != LOGGED]
     return [
         "This world is kind to auto: its users observe as the model of the log assumes, and relevance is linear in the "
-        "features but for noise. With users of another form on the same engine (half stop after a click, half after "
-        f"three results), auto reaches {_short(other[OURS])}, raw clicks {_short(other[CLICK])}.",
+        "features but for noise. With users who behave differently on the same engine (half stop after a click, "
+        f"half after three results), auto reaches {_short(other[OURS])}, raw clicks {_short(other[CLICK])}.",
         f"New queries: {settings.test_queries:,} queries that are not in the log, with all {settings.candidates} "
         "candidates. Gap closed: 0% is the logged order, 100% a ranker trained on true grades. ▲ ▼: better or worse "
         "than click, p < .05.",
@@ -427,8 +427,8 @@ def _notes(settings: DemoSettings, truth: DemoLog, rows: Sequence[Row], other: M
         "searches) of the log.",
         "Size of a bias: how often the last position is observed, relative to the first; by how much the curve differs "
         "between documents (standard deviation); by how much it is flatter for the most clicked ones.",
-        "Rankers are linear in the features if not said otherwise, and held-out clicks choose the epoch. The last rows "
-        "estimate each pair from its own clicks, so they have no value on new queries.",
+        "Rankers are linear in the features unless stated otherwise, and held-out clicks choose the epoch. The last "
+        "rows estimate each pair from its own clicks, so they have no value on new queries.",
         *([f"Worse than raw clicks here: {', '.join(worse)}. {JOINT}"] if worse else []),
     ]
 

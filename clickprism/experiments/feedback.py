@@ -212,7 +212,7 @@ def _chains(settings: FeedbackSettings, seed: int) -> list[Measured]:
 
 
 class _Loop:
-    """One chain between two rounds.
+    """State of one chain between two rounds.
 
     Attributes:
         items: Item of each document of each part, with the same numbers in all parts.
@@ -346,7 +346,7 @@ class _Loop:
 
 
 def _standard(lists: Lists, values: Float64) -> Float64:
-    """Return the values minus the mean of their list, divided by the standard deviation of the differences."""
+    """Return each value minus the mean of its list, divided by the standard deviation of these differences."""
     means = np.bincount(lists.list_of, weights=values, minlength=len(lists)) / np.maximum(lists.lengths, 1)
     own = values - means[lists.list_of]
     deviation = float(own.std()) if len(own) else 0.0

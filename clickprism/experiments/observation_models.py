@@ -55,7 +55,7 @@ def mean_curve(curves: Sequence[Float64]) -> Float64:
 @final
 @dataclass(frozen=True)
 class DocumentDependence:
-    """How `lbd` lets observation depend on documents.
+    """How observation depends on documents in a model that `lbd` chose.
 
     Attributes:
         choices: The forms of dependence that it tried, the chosen one first.
@@ -67,7 +67,7 @@ class DocumentDependence:
 
 
 def dependence_of(learner: object) -> DocumentDependence | None:
-    """Return what `lbd` chose; None for a learner of another method, or of none."""
+    """Return the observation model that `lbd` chose; None if the learner is of another method, or is None."""
     from clickprism.debias.lbd import DecoupledLearner
 
     return DocumentDependence(learner.choices, learner.doubt) if isinstance(learner, DecoupledLearner) else None

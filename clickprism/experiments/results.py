@@ -103,13 +103,13 @@ class Results:
         return {name: one for name, one in chosen.items() if one is not None}
 
     def observation_models(self) -> list[Table]:
-        """Return what methods chose or measured of their observation model; empty if none has one."""
+        """Return a table of the observation models that methods chose or measured; empty if no method has one."""
         rows = [[name, choice_text(one.choices)] for name, one in self.dependences.items()]
         rows += [[label, independence_text(gap)] for label, gap in self.delta_ci.items()]
         return [Table("", ["method", "observation model"], rows)] if rows else []
 
     def tables(self) -> list[Table]:
-        """Return the comparison, and what methods chose or measured of their observation model."""
+        """Return the comparison, and the observation models that methods chose or measured."""
         return [*self.comparison.tables(), *self.observation_models()]
 
 

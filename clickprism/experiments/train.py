@@ -299,14 +299,14 @@ def corrects_trust(method: Mapping[str, Any]) -> bool:
 
 
 def true_curve(method: Mapping[str, Any], truth: Float64 | None, trust: Float64 | None) -> Float64 | None:
-    """Return what the curve of a method should be: the true observation, or alpha; None if it is not known."""
+    """Return the true curve that a method estimates: the observation, or alpha; None if it is not known."""
     if truth is None or not corrects_trust(method):
         return truth
     return None if trust is None else np.asarray(truth * (trust[0] - trust[1])[: len(truth)], dtype=np.float64)
 
 
 def uses_truth(settings: ExperimentSettings, label: str) -> bool:
-    """Return whether a method uses what no log contains: the grades or the true observation."""
+    """Return whether a method uses the grades or the true observation, which no log contains."""
     values = settings.methods.get(label, {})
     return values.get("name", label) == "labels" or _takes_truth(values, label) is not None
 

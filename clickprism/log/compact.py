@@ -39,9 +39,9 @@ class Compacted:
     Attributes:
         days: Days whose files were merged.
         files_before: Number of files of these days before.
-        rows: Number of their rows.
+        rows: Number of rows in these files.
         expired_days: Days of events that were deleted because they were older than keep_days.
-        expired_rows: Number of their rows.
+        expired_rows: Number of rows of these events.
         expired_quarantined: Number of rows in quarantine whose content was deleted for the same reason.
         expired_snapshots: Number of snapshots of click features that were deleted for the same reason.
     """

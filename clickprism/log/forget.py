@@ -100,7 +100,7 @@ class Forgotten:
 
 
 def forget(store: LogStore, engine: Engine, users: Sequence[str], *, dry_run: bool = False) -> Forgotten:
-    """Erase users: their rows, and the rows without a user of their searches."""
+    """Erase all rows of users, also rows without a user id that belong to a search of one of the users."""
     with store.lock():
         begun = _Begun.read(store)
         everyone = sorted({*users, *begun.users})
@@ -187,13 +187,13 @@ class Mentions:
     The user of a row that is a JSON object is in `user_id`, `client_id`, `user`, or the field of the mapping. A row
     without a user belongs to a user if a text in it is the id, or if its search is the user's. A longer text that
     contains the id, such as a URL or JSON in a text, names the user in any row. In rows that are not JSON the id must
-    be a word of its own, in any way that CSV or JSON may write it, so that `u1` is found in neither `u12` nor `u1.5`.
+    be a whole word, in any way that CSV or JSON may write it, so that `u1` is found in neither `u12` nor `u1.5`.
 
     Args:
-        users: their ids.
-        searches: the ids of their searches.
-        user_fields: more names of the field with the user, such as the mapping's; with dots into objects.
-        search_fields: the same for the search.
+        users: Ids of the users.
+        searches: Ids of the users' searches.
+        user_fields: More names of the field with the user id, such as those of the mapping; dots lead into objects.
+        search_fields: The same for the search id.
 
     >>> found = Mentions(["u1"], ["s7"])
     >>> found.in_row(b'{"user_id": "u1", "position": "x"}'), found.in_row(b'{"user_id": "u2", "document_id": "u1"}')
@@ -220,7 +220,7 @@ class Mentions:
 
     @classmethod
     def of_log(cls, store: LogStore, users: Iterable[str], searches: Iterable[str]) -> Mentions:
-        """Return what finds the rows of users in a log, also in the fields of its mapping."""
+        """Return the object that finds rows of users in a log, also in the fields of its mapping."""
         columns = store.settings.source.mapping.columns
         user, search = ([columns[name]] if name in columns else [] for name in ("user_id", "search_id"))
         return cls(users, searches, user_fields=user, search_fields=search)
@@ -377,7 +377,7 @@ def _drop(store: LogStore, touched: Iterable[date], models: Iterable[Path]) -> N
 
 
 def _learned(model: Path, days: set[date]) -> bool:
-    """Return whether an examination model was fitted to one of these days, or does not say to which."""
+    """Return whether an examination model was fitted to one of these days, or does not record its days."""
     try:
         sessions = json.loads(model.read_text(encoding="utf-8"))["sessions"]
         return not {day.isoformat() for day in days}.isdisjoint(sessions)
@@ -437,7 +437,7 @@ def _is_field(path: str, fields: set[str]) -> bool:
 
 
 def _words(forms: Sequence[bytes]) -> re.Pattern[bytes]:
-    """Return a pattern that finds one of these texts as a word of its own."""
+    """Return a pattern that finds one of these texts as a whole word."""
     joined = b"|".join(re.escape(form) for form in forms)
     return re.compile(
         rb"(?<!%b)(?<!%b%b)(?:%b)(?!%b|%b%b)" % (_LETTER, _LETTER, _JOINT, joined, _LETTER, _JOINT, _LETTER)

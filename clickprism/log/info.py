@@ -48,7 +48,7 @@ class LogInfo:
         days: Number of days with events.
         first_day: First of these days (UTC).
         last_day: Last of these days (UTC).
-        sources: Number of input files by the schema that `ingest` was told.
+        sources: Number of input files by schema.
         files: Number of input files.
         duplicates: Number of rows that were duplicates.
         quarantine: Where the rows are that were rejected.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def merge_logged(logged: Logged) -> Logged:
     """Join the ranked lists that are equal in results, clicks, day, policy and columns, in the order of appearance.
 
-    Randomised entries are joined only with such. Sessions that were merged by list before are returned as they are.
+    Randomised entries are joined only with randomised entries. Sessions that are merged already do not change.
 
     >>> from clickprism.types import Lists
     >>> lists = Lists(np.zeros((2, 0), np.float32), np.array([0, 2]), np.array(["q"]))
@@ -64,7 +64,7 @@ def merge_logged(logged: Logged) -> Logged:
 
 
 def _pattern(logged: Logged) -> Int64:
-    """Return what else must agree in two entries: clicked, randomised; day, policy and columns of the list."""
+    """Return what two joined entries must have in common: clicked, randomised; day, policy and columns of the list."""
     clicks = logged.clicks
     within = np.zeros(len(clicks), dtype=np.int64)
     columns = [np.unique(values, return_inverse=True)[1] for values in logged.columns.values()]
@@ -413,7 +413,7 @@ def read_store(
 
 
 def _outcomes(engine: Engine, clicked: Any, events: Any) -> Outcomes | None:
-    """Return what followed the clicks: the other actions of users, such as carts; None if there are none."""
+    """Return the user actions that followed clicks, such as carts; None if there are none."""
     acted = events.filter((events.kind == "interaction") & events.action.notin([*ACTIONS]))
     actions = acted.select("search_id", "document_id", "action").distinct()
     found = engine.collect(clicked.inner_join(actions, ["search_id", "document_id"]).select("search", "row", "action"))
@@ -447,7 +447,7 @@ def _policies(searches: pa.Table) -> tuple[Int64 | None, tuple[str, ...]]:
 
 
 def _account(store: LogStore, engine: Engine) -> dict[str, int]:
-    """Return what came in, what was excluded and why, and how often optional fields are missing."""
+    """Return the number of rows read, the excluded rows by reason, and how often optional fields are missing."""
     names = {"rows_in": "in", "stored": "stored", "duplicate": "duplicate", "quarantined": "quarantined"}
     files = store.table("files").read([*names, "ignored"])
     account = {f"rows {word}": int(pc.sum(files[name]).as_py() or 0) for name, word in names.items()}

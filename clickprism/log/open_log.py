@@ -174,7 +174,7 @@ def is_events(path: Path) -> bool:
 
 
 def ubi_files(source: str) -> list[Path]:
-    """Return the files of a log of OpenSearch UBI, JSON lines or Parquet; none of anything else."""
+    """Return the files of a log of OpenSearch UBI, JSON lines or Parquet; empty if it is not such a log."""
     path = Path(source)
     if not path.exists() or (path / "log.toml").exists():
         return []
@@ -356,7 +356,7 @@ def _days(name: str, values: Text, *, asked: bool) -> Int64 | None:
         if not asked:
             return None
         remedy = "Give days as 2026-03-01, or as whole numbers"
-        raise DataError(f"column {name!r} has a value that is no day: {wrong!r}", remedy=remedy) from None
+        raise DataError(f"column {name!r} has a value that is not a day: {wrong!r}", remedy=remedy) from None
     numbers: Int64 = (days - days.min())[place]
     return numbers
 

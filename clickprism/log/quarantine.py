@@ -47,7 +47,7 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where the rows are that were ever quarantined: `quarantined = standing + cleared + forgotten`.
+    """Number of rows that were ever quarantined, by state: `quarantined = standing + cleared + forgotten`.
 
     Attributes:
         quarantined: Number of rows that `ingest` has put into quarantine.

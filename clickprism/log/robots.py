@@ -51,7 +51,7 @@ def verdicts(events: Table, settings: RobotSettings, *, kinds: Collection[str] =
 
 
 def _beside(rows: Table, others: Table, name: str, other: str) -> Table:
-    """Return rows, each with the columns of those of the others of its day where two columns are equal."""
+    """Return rows, each joined to the columns of other rows of the same day that are equal in two columns."""
     return rows.left_join(others, [rows[name] == others[other], rows.day == others.day]).drop("day_right")
 
 

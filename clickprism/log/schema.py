@@ -176,7 +176,7 @@ def click_fields(*, examination: bool) -> tuple[str, ...]:
 
 
 def no_clicks(hours: int, *, examination: bool) -> list[float]:
-    """What a window of this length holds of a pair that was not shown in it.
+    """Return the fields of a pair that was not shown in a window of this length.
 
     >>> no_clicks(24, examination=False)[:10]
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 24.0]

@@ -133,7 +133,7 @@ def _together(rows: Table) -> dict[str, Any]:
 
 
 def _done(events: Table, interactions: Table | None, kinds: Collection[str]) -> Table | None:
-    """Return what users did to documents that is no part of an impression row."""
+    """Return the actions of users on documents that no impression row contains."""
     parts = []
     if interactions is not None:
         acted = interactions.filter(interactions.document_id.notnull())
@@ -150,7 +150,7 @@ def _done(events: Table, interactions: Table | None, kinds: Collection[str]) -> 
 
 
 def _clicked(shown: Table, done: Table | None, settings: SessionSettings) -> Table:
-    """Return what was shown, with its clicks and times."""
+    """Return the shown documents, with clicks and times."""
     if done is None:
         last = ibis.ifelse(shown.inline, shown.time, ibis.null(shown.time.type()))
         return shown.mutate(clicks=shown.inline.cast("int32"), last_click=last)
@@ -271,7 +271,7 @@ def build_sessions(
 
 
 def update_sessions(store: LogStore, engine: Engine, days: Iterable[date] | None = None) -> list[date]:
-    """Rebuild those of the days (by default all) whose events or settings have changed, and return them."""
+    """Rebuild the sessions of each day (by default of all) whose events or settings changed; return these days."""
     events, sessions = store.table("events"), store.table("sessions")
     chosen = sorted({*events.days(), *sessions.days()} if days is None else {*days})
     rebuilt: list[date] = []
@@ -287,7 +287,7 @@ def update_sessions(store: LogStore, engine: Engine, days: Iterable[date] | None
 
 
 def _stale(store: LogStore, days: Iterable[date]) -> dict[date, Inputs]:
-    """Return the inputs of those of the days whose sessions are not up to date."""
+    """Return the inputs of each day whose sessions are not up to date."""
     files, present = by_day(store.table("events").files()), by_day(store.table("sessions").files())
     found = {}
     for day in days:

@@ -118,8 +118,8 @@ class SourceSettings:
     """How input files are read.
 
     Attributes:
-        schema: whose fields the rows have; `auto` tells it from the first rows.
-        format: `auto` tells it from the first bytes and the name.
+        schema: Which product's fields the rows have; `auto` detects it from the first rows.
+        format: `auto` detects it from the first bytes and the name.
         ordinal_base: what the first position of a list is called (0 or 1); UBI and mappings only.
         mapping: columns of a foreign log that hold the fields of ours.
         time_unit: how times are written; `auto` reads ISO 8601, and numbers by their size.
@@ -388,7 +388,7 @@ class FeatureSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RowFilter:
-    """Which rows in quarantine are meant.
+    """Selects rows in quarantine.
 
     Attributes:
         file: Only rows of this input file: its path, its name, or a pattern such as "web-*.csv".
@@ -447,7 +447,7 @@ class LogSettings:
 
     @property
     def robots(self) -> RobotSettings:
-        """Which rows are excluded as those of robots."""
+        """Rules that exclude the rows of robots."""
         return build(RobotSettings, self.values.get("robots", {}), path="robots")
 
     @property

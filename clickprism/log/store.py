@@ -42,7 +42,7 @@ DERIVED: Final = ("sessions", "partials", "week", "month", "snapshots")
 """Tables that are computed from the others."""
 _OURS: Final = {SETTINGS_FILE, OUTPUTS, COLUMNS_FILE, WATERMARKS, "staging", "models", *TABLES}
 _CODED: Final = re.compile("%[0-9A-Fa-f]{2}")
-_OLD_COLUMN: Final = "variant"  # of events in logs of version 0.1
+_OLD_COLUMN: Final = "variant"  # column of events in logs of version 0.1
 
 
 @final

@@ -63,7 +63,7 @@ class LogTable:
         return self.folder.name
 
     def latest(self) -> DeltaTable | None:
-        """Return the delta table as it is now, or None before its first commit."""
+        """Return the latest version of the delta table, or None before its first commit."""
         try:
             if self._delta is None:
                 if not (self.folder / "_delta_log").is_dir():
@@ -97,7 +97,7 @@ class LogTable:
         return dict(sorted(zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True)))
 
     def files(self, days: Iterable[date] | None = None) -> list[str]:
-        """Return the whole paths of the files of some days, or of all, in the order of their names."""
+        """Return the full paths of the files of these days, by default of all days, sorted by name."""
         chosen = None if days is None else {f"day={day.isoformat()}" for day in days}
         return [str(self.folder / path) for path in self._rows() if chosen is None or path.split("/")[0] in chosen]
 
@@ -247,7 +247,7 @@ class LogTable:
             self._delta = None
 
     def vacuum(self, *, hours: int = 168) -> None:
-        """Delete the files that left the table, or never joined it, at least so many hours ago."""
+        """Delete files that left the table, or were never added to it, at least this number of hours ago."""
         delta = self.latest()
         if delta is None:
             return
@@ -326,7 +326,7 @@ def _remove(path: str) -> RemoveAction:
 
 
 def by_day(files: Iterable[str]) -> dict[date, list[str]]:
-    """Return the files of a partitioned table by the day of their folder."""
+    """Return the files of a partitioned table by day, which is the name of the folder."""
     found = defaultdict(list)
     for file in files:
         found[_day_of(file)].append(file)
@@ -346,12 +346,12 @@ def writing(folder: Path) -> Iterator[None]:
         raise
     except (OSError, DeltaError) as error:
         problem = f"cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
-        remedy = "Nothing was half done: see to the disk or its permissions and run the same command again"
+        remedy = "The log was not changed partially. Check disk space and permissions, and run the same command again"
         raise DataError(problem, file=folder, remedy=remedy) from None
 
 
 def files_id(files: Iterable[str | Path]) -> str:
-    """Return an id of what files of `events` hold; it is the same before and after some of them were merged.
+    """Return an id of the content of files of `events`, which merging files does not change.
 
     >>> one, other = files_id(["a.parquet"]), files_id(["a.parquet", "b.parquet"])
     >>> one == other, other == files_id([f"sum-{other}-7.parquet"]), len(other)

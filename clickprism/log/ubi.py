@@ -97,7 +97,11 @@ def read_ubi(files: Sequence[Path]) -> UbiTable:
     notes = _add_hits(queries, shown)
     if not shown:
         remedy = "Log impressions with their position, or query_response_hit_ids with each query"
-        raise DataError("has no impressions, so it is not known what users did not click", file=files[0], remedy=remedy)
+        raise DataError(
+            "has no impressions, so documents that users saw and did not click are not known",
+            file=files[0],
+            remedy=remedy,
+        )
     notes += _count(done, shown, account)
     rows = [_result(key, row, queries.get(key[0], {}), done) for key, row in shown.items()]
     names = dict.fromkeys(name for row in rows for name in row)  # a feature may be missing in the first rows
@@ -151,7 +155,7 @@ def _add_hits(queries: dict[str, Row], shown: dict[Key, Row]) -> list[str]:
         added += 1
         for position, document in enumerate(hits):
             shown.setdefault((search, str(document)), {**row, "ordinal": position, "logged": {}})
-    note = f"{added:,} searches have no impression events: all of their query_response_hit_ids count as shown, also "
+    note = f"{added:,} searches have no impression events: all query_response_hit_ids count as shown, also "
     return [f"{note}those that were not in view."] if added else []
 
 

@@ -46,7 +46,7 @@ DEPENDENCE: Final = 0.5  # prior standard deviation of how the steepness of the 
 RARE: Final = 0.01  # share of the impressions of the most shown position, below which a position is ignored
 UNIT: Final = "click probability at position 1 that trust adds"
 MATERIAL_TRUST: Final = 0.1  # share of the clicks at position 1 that trust must explain
-WIDE_TRUST: Final = 0.6  # share that an interval may not reach if trust is said to be absent
+WIDE_TRUST: Final = 0.6  # trust is absent only if the interval ends below this share
 SPLITS: Final = 3  # random splits of the impressions
 STEPS: Final = 25
 LONGEST: Final = 0.5  # Newton step of one parameter
@@ -353,7 +353,7 @@ class _Equations:
         return [half, (self.impressions - half[0], self.clicks - half[1])]
 
     def solve(self, theta: Float64, free: Bool) -> tuple[csr_array, Float64]:
-        """Change the free parameters so that the sums of their moments are 0; return `at` there."""
+        """Change the free parameters until the sums of the moments are 0; return `at` at the solution."""
         moments, slope = self.at(theta)
         for _ in range(STEPS):
             score = np.asarray(moments.sum(axis=0))[free]
@@ -365,7 +365,7 @@ class _Equations:
         return moments, slope
 
     def at(self, theta: Float64) -> tuple[csr_array, Float64]:
-        """Return the moments of each query, [queries, positions + 1], and the derivatives of their sums."""
+        """Return the moments of each query, [queries, positions + 1], and the derivatives of the moments' sums."""
         kappa, pair, gamma = theta[-1], self.pair, self.gamma
         observed = np.exp(theta[self.position] + self.offset)
         slope = np.zeros((self.positions + 1, self.positions + 1))

@@ -23,7 +23,7 @@ from clickprism.errors import DataError
 from clickprism.types import Bool, Clicks, Float32, Float64, Int64, Text
 
 DENSE: Final = 50_000_000  # largest table of (pair, cell) that is counted without sorting
-LEVELS: Final = 8  # of popularity
+LEVELS: Final = 8  # number of levels of popularity
 FEW: Final = 5  # clicks on a query after which an engine may have reacted to them; impressions of a first click rate
 TAKEN_OUT: Final = 0.85  # of the reaction: near the top it is smaller than on average (benchmarks/good_engines.py)
 MOVES_BACK: Final = -1 / 3  # correlation of changes of positions below which most are by chance

@@ -4,8 +4,9 @@ Every form is fitted by Newton's method on the marginal likelihood (`likelihood`
 each query under parameters that were fitted without it. One step gives these parameters: theta - H^-1 s_q, with the
 score s_q of the query and the Hessian H, so that the held-out log-likelihood is L_q - s_q' H^-1 s_q and needs no refit.
 
-The engine's own order is in the prior unless held-out clicks speak against it: where nothing was shown at several
-positions, clicks alone cannot decide between "less relevant" and "less observed", and logs come from engines that work.
+The engine's own order is in the prior unless held-out clicks are predicted better without it: where no document was
+shown at several positions, clicks alone cannot distinguish "less relevant" from "less observed", and most logs come
+from engines that rank well.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ TOLERANCE: Final = 1e-6  # largest entry of the gradient, per click
 MOST_STEPS: Final = 100
 LONGEST: Final = 2.0  # step of one parameter
 SURE: Final = 2.0  # standard errors by which a part must improve the held-out log-likelihood
-ROUNDS: Final = 30  # of expectation maximisation for trust
+ROUNDS: Final = 30  # rounds of expectation maximisation for trust
 CLOSE: Final = 1e-4  # change of every parameter at which these end
 FEWEST: Final = 10  # clicks that a fit needs
 SAMPLE: Final = 200_000  # cells from which the form is chosen; all are used for the fit
 FOLDS: Final = 5
-BINS: Final = 63  # of a feature, for trees
+BINS: Final = 63  # bins of a feature, for trees
 LEAST: Final = 3.0  # log-likelihood below which a difference decides nothing: steepness, first-shown position
-SIZES: Final = (0.7, 1.0, 1.4)  # of the curve, in the test of different steepness
-SHARES: Final = (0.15, 0.3, 0.6, 1.0)  # of sigma, likewise
+SIZES: Final = (0.7, 1.0, 1.4)  # factors of the curve's scale, in the test of different steepness
+SHARES: Final = (0.15, 0.3, 0.6, 1.0)  # shares of sigma, in the same test
 TRUST_SHAPE: Final = 0.4  # gamma_k = 1 / (k - .4), as in the trust term that was published with the affine estimator
 
 
@@ -66,7 +67,7 @@ def one_thread() -> AbstractContextManager[object]:
 @final
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One form, fitted.
+    """A fitted form.
 
     Attributes:
         form: Parts of the model.
@@ -88,7 +89,7 @@ class Fit:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what the parameters are."""
+        """Return the names of the parameters."""
         return self.problem.names
 
     @cached_property
@@ -166,8 +167,8 @@ class Fit:
 def sandwich(value: Value, precision: Float64, inverse: Float64) -> Float64:
     """Return the covariance H^-1 (sum of s s' + P) H^-1 of parameters, clustered by query.
 
-    P, the precision of the prior, stands for the bias of parameters that are not at their prior mean. Few queries do
-    not tell how much the parameters vary: H^-1 is added then.
+    P, the precision of the prior, accounts for the bias of parameters that are not at their prior mean. With few
+    queries the sum underestimates how much the parameters vary, so H^-1 is added.
     """
     queries = len(value.scores)
     spread = value.scores.T @ value.scores * (queries / max(queries - 1, 1)) + precision
@@ -250,11 +251,11 @@ def fit_form(
 
 
 def moved_gain(fit: Fit, plain: Fit) -> tuple[float, float]:
-    """Return what documents shown at several positions say for queries of different steepness, and its standard error.
+    """Return how much documents shown at several positions favour different steepness by query; and a standard error.
 
     Given how often a pair was clicked in all, its clicks fall on its cells in proportion to n o, whatever its
     relevance. The gain is that of this conditional likelihood with the spread of `fit` against no spread, for the best
-    scale of the curve. The marginal likelihood cannot tell steeper observation from relevance that falls faster.
+    scale of the curve. The marginal likelihood cannot distinguish steeper observation from relevance that falls faster.
     """
     counts, scale = plain.problem.counts, plain.problem.scale
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
@@ -386,7 +387,7 @@ def choose(
             f"the log has {clicks:.0f} clicks, too few to fit a model",
             remedy=f"Collect at least {FEWEST} clicks; a useful estimate needs hundreds",
         )
-    tell = progress or (lambda _: None)
+    report_progress = progress or (lambda _: None)
     with one_thread():
         drawn = sampled_queries(counts, seed)
         small, cells = counts.take(drawn)
@@ -395,13 +396,13 @@ def choose(
         for may_bend in (True, False):
             search = _Search(small, *given, feedback=feedback, seed=seed, may_bend=may_bend)
             for name in ("prior", "queries", "features", *try_parts):
-                tell(name)
+                report_progress(name)
                 search.attempt(name)
             if not search.chosen.fit.doubts_engine:
                 break
         if drawn.all():
             return search.chosen
-        tell("all queries")
+        report_progress("all queries")
         whole = _Search(counts, imputation, offset, feedback=feedback, seed=seed)
         return replace(search.chosen, fit=whole.repeat(search.chosen))
 
@@ -477,7 +478,7 @@ class _Search:
     def _prior(self) -> None:
         """Choose the unit of the prior strength, the roughness of the curve, and what the prior depends on.
 
-        The first-shown position stays in the prior unless held-out clicks speak against it.
+        The first-shown position stays in the prior unless held-out clicks are predicted better without it.
         """
         self._turn("proportional")
         positions = self.counts.positions
@@ -496,9 +497,9 @@ class _Search:
     def _queries(self) -> None:
         """Try whether queries differ: in the level of relevance, or in how fast observation falls.
 
-        The marginal likelihood cannot tell steeper observation from relevance that falls faster, so documents shown at
-        several positions decide (`moved_gain`). If the engine reacts to clicks, they cannot, and steepness must be far
-        more likely than level.
+        The marginal likelihood cannot distinguish steeper observation from relevance that falls faster, so documents
+        shown at several positions decide (`moved_gain`). If the engine reacts to clicks, they cannot, and steepness
+        must be far more likely than level.
         """
         plain, reacts = self.chosen.fit, self.feedback == "present"
         level = self.fit(plain.form.with_part("level"), plain)
@@ -524,7 +525,7 @@ class _Search:
         self._turn("proportional")
 
     def _turn(self, name: str, sure: float = 0.0) -> None:
-        """Change a part to its opposite if held-out clicks prefer that, by so many standard errors."""
+        """Switch a part on or off if held-out clicks prefer that by `sure` standard errors."""
         best = self.chosen.fit
         found = self.fit(best.form.with_part(name, not getattr(best.form, name)), best)
         better, error = gain(found, best)

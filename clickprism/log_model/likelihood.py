@@ -38,7 +38,7 @@ from clickprism._util.compiled import compiled
 from clickprism.log_model.counts import LogCounts
 from clickprism.types import Float64, Int64
 
-NODES: Final = 7  # of the quadrature over the steepness of a query
+NODES: Final = 7  # nodes of the quadrature over the steepness of a query
 ENOUGH: Final = 200.0  # clicks on a pair beyond which more of them count less: no model is exactly right
 LOWEST, HIGHEST = -60.0, 1.5  # log observation; no click probability is that small
 EDGE: Final = 1e-9
@@ -370,8 +370,9 @@ class Problem:
         cross = self.prior.T @ by_k
         matrix[own, start:] -= cross
         matrix[start:, own] -= cross
-        bend = node.mean * (1 - node.mean) * (node.by_rate if self.proportional else -node.by_shape)
-        second = weight * (node.up**2 * twice + 2 * node.up * node.down * mixed + node.down**2 * last_part + bend)
+        curvature = node.mean * (1 - node.mean) * (node.by_rate if self.proportional else -node.by_shape)
+        squares = node.up**2 * twice + 2 * node.up * node.down * mixed + node.down**2 * last_part
+        second = weight * (squares + curvature)
         if self.level:  # the prior's logit has the term sigma z
             at, shift = own + 1, node.shift
             matrix[at, at] -= shift**2 * float(second.sum()) + shift * float(weight @ node.to_prior)

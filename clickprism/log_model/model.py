@@ -71,7 +71,7 @@ MANIFEST: Final = Manifest(
 DEEPEST: Final = 200  # positions
 MATERIAL_BROWSING: Final = 0.001  # gain of the log-likelihood per session from which clicks above matter
 MATERIAL_ERROR: Final = 0.005  # mean relative error of the curve that is reported
-REFITS: Final = 2  # of the model with popularity
+REFITS: Final = 2  # refits of the model with popularity
 SURE_TRUST: Final = 0.25  # least share of the clicks at position 1 for which the model includes trust
 NO_VIEW: Final = 1e-9  # views of a cell without any
 PARTS: Final = {
@@ -199,7 +199,7 @@ class LogModel:
         Args:
             log: The log. Features of its documents, days and randomised positions are used if it has them.
             settings: Depth, confidence and seed.
-            context: Value of a column for each ranked list, such as the device; contexts get curves of their own if
+            context: Value of a column for each ranked list, such as the device; each context gets its own curve if
                 held-out clicks prefer that.
             imputation: Relevance of each document by another model, from 0 to 1, [documents]; it enters the prior.
             propensities: Known observation at each position, [positions]; it replaces the curve.
@@ -226,8 +226,8 @@ class LogModel:
                 remedy=f"Use only the top of the lists: --depth {DEEPEST} or less",
             )
         with one_thread():
-            tell = progress or (lambda _: None)
-            return _Fitting(logged, settings, tell, context, imputation, propensities).run()
+            report_progress = progress or (lambda _: None)
+            return _Fitting(logged, settings, report_progress, context, imputation, propensities).run()
 
     def draws(self, number: int, seed: int = 0) -> Float64:
         """Return draws of the curve from its sampling distribution, [number, positions]."""
@@ -276,7 +276,7 @@ class LogModel:
         return Test("browsing", verdict, better / sessions, ends[0], ends[1], unit, p_value, better, error)
 
     def tables(self) -> list[Table]:
-        """Return the curve beside the model-free ones, and what the model contains."""
+        """Return a table of the curve with the model-free curves, and a table of what the model contains."""
         others = list(self.references.values())
         header = ["position", "observation", "interval", *(each.curve.name for each in others), "identified by"]
         rows, given = [], self.curve.name == "given"
@@ -325,7 +325,9 @@ class LogModel:
             # uncompressed, so that the arrays are no larger than the file
             with zipfile.ZipFile(io.BytesIO(content)) as packed:
                 if any(entry.compress_type != zipfile.ZIP_STORED for entry in packed.infolist()):
-                    raise DataError("is compressed, which no model is", file=path, remedy="Save the model again")
+                    raise DataError(
+                        "is compressed, unlike the files of a model", file=path, remedy="Save the model again"
+                    )
             with np.load(io.BytesIO(content), allow_pickle=False) as loaded:
                 arrays = dict(loaded)
             try:
@@ -343,7 +345,7 @@ class _Fitting:
 
     logged: Logged
     settings: LogModelSettings
-    tell: Callable[[str], None]
+    report_progress: Callable[[str], None]
     context: Text | None
     imputation: Float64 | None
     propensities: Float64 | None
@@ -351,7 +353,7 @@ class _Fitting:
     def run(self) -> LogModel:
         """Return the fitted model."""
         settings, logged, lists = self.settings, self.logged, self.logged.clicks.lists
-        self.tell("counts")
+        self.report_progress("counts")
         counts = count(logged, context=self.context, by_chance=logged.randomised is not None)
         offset = self._offset(counts)
         known = None if self.imputation is None else _checked(self.imputation, logged)[counts.rows]
@@ -362,7 +364,7 @@ class _Fitting:
             imputation=known,
             offset=offset,
             feedback=reacts.verdict,
-            progress=self.tell,
+            progress=self.report_progress,
             seed=settings.seed,
         )
         links = Links.of(counts, seed=settings.seed)
@@ -374,12 +376,12 @@ class _Fitting:
         )
         chosen, trust = self._trust(chosen, self._popularity(chosen, reacts), linked, reacts)
         if reacts.verdict == "present":  # then the curve depends on the shape of the prior
-            self.tell("curve")
+            self.report_progress("curve")
             chosen = replace(chosen, fit=refine(chosen.fit, seed=settings.seed))
         fit, counts = chosen.fit, chosen.fit.problem.counts
-        self.tell("relevance")
+        self.report_progress("relevance")
         found, rate = relevance(fit, confidence=settings.confidence)
-        self.tell("checks")
+        self.report_progress("checks")
         curve, covariance, contexts, by_query = self._curves(fit, reacts)
         references, unsupported = self._references(counts, links, curve, covariance)
         tests = {"position": position_test(curve, covariance, counts, linked), "trust": trust}
@@ -448,7 +450,7 @@ class _Fitting:
 
     def _feedback(self, counts: LogCounts, offset: Float64 | None) -> tuple[Feedback, LogCounts]:
         """Test whether the engine reacts to clicks; return counts whose first-shown positions suit the verdict."""
-        self.tell("feedback")
+        self.report_progress("feedback")
         calm = replace(counts, first=counts.average)
         plain = fit_form(calm, Form(curve=offset is None), Covariates(), offset=offset)
         logs = np.zeros(counts.positions)
@@ -480,7 +482,7 @@ class _Fitting:
         usable = fit.form.curve and not fit.form.steepness and reacts.z > QUIET and test.lower >= SURE_TRUST * rate
         if test.verdict != "present" or not usable:
             return chosen, test
-        self.tell("trust")
+        self.report_progress("trust")
         found = fit_form(counts, fit.form.with_part("trust"), replace(fit.given, kappa=test.estimate), start=fit)
         return replace(chosen, fit=found), replace(test, used=True)
 
@@ -490,7 +492,7 @@ class _Fitting:
         days = 0 if logged.days is None else len(np.unique(logged.days))
         if days < 2 or not fit.form.curve or fit.problem.counts.positions < 2:
             return chosen
-        self.tell("popularity")
+        self.report_progress("popularity")
         counts = count(logged, context=self.context, by_popularity=True, by_chance=logged.randomised is not None)
         counts = replace(counts, first=fit.problem.counts.first)
         plain = fit_form(counts, fit.form, multiplied(fit), start=fit)
@@ -514,7 +516,7 @@ class _Fitting:
             curve = Curve("views", values, values, values, confidence, documents, clicks, "views in the log")
             return curve.with_covariance(covariance), covariance, {}, np.tile(values, (counts.queries, 1))
         steps, logs = problem.steps(fit.theta), fit.log_curve
-        # if the engine reacts to clicks, documents that moved are no measure of the error
+        # if the engine reacts to clicks, documents shown at several positions do not measure the error
         own_error = np.zeros((positions, positions)) if reacts.verdict == "present" else curve_error(fit)
         shown = counts.by_query_and_position(counts.impressions)
         shown[:, shown.sum(axis=0) == 0] = 1.0  # positions that were never shown count all queries alike

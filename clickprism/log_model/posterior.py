@@ -3,7 +3,7 @@
     P(c | g) = product over cells j and clicks of  p_j^c (1 - p_j)^(n - c),    p_j = o_j (g + trust_j)
     g ~ Beta(K_d m_d, K_d (1 - m_d))
 
-Clicks measure how attractive a result is, which is not only its relevance, and a log cannot tell the two apart. So the
+Clicks measure how attractive a result is, which is not only its relevance, and a log cannot separate the two. So the
 value of a pair with few clicks stays nearer to its prior than the likelihood of clicks asks for: its prior strength is
 K (1 + 4 (1 - w)^4), with the weight w = E / (E + K) of its clicks.
 
@@ -34,7 +34,7 @@ from clickprism.log_model.likelihood import HIGHEST, LOWEST, Problem
 from clickprism.log_model.results import Relevance
 from clickprism.types import Float64, Int64, Text, slices
 
-POINTS: Final = 81  # of the grid
+POINTS: Final = 81  # points of the grid
 LEAST: Final = 0.01  # weight of a steepness that is taken into account
 CHUNK: Final = 100_000  # pairs
 CAUTION: Final = 4.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
@@ -65,7 +65,7 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     means, rates = _priors(problem, theta, shifts)
     table = (counts.clicks, counts.impressions, problem.log_observation(theta), trust)
     value = pairs._replace(table=table, means=means, rates=rates * caution).integrate(factor, tail)[0]
-    value *= (exposure @ centre) / max(float(exposure @ value), 1e-300)  # the same level of relevance in the mean
+    value *= (exposure @ centre) / max(float(exposure @ value), 1e-300)  # the same mean relevance
     reach = norm.isf(tail) * _shared_error(fit, mean, rate)
     with np.errstate(divide="ignore"):
         middle, low, high = (np.log(np.clip(each, 1e-12, 1 - 1e-12)) for each in (centre, lower, upper))
@@ -109,7 +109,7 @@ def _towards_engine(fit: Fit) -> Float64:
 
 
 class _Pairs(NamedTuple):
-    """What the integral over the relevance of each pair needs; means and rates at one node serve for all nodes."""
+    """Inputs of the integral over the relevance of each pair; means and rates at one node are used for all nodes."""
 
     starts: Int64  # first cell of each pair, and the number of cells, [pairs + 1]
     query: Int64  # of each pair, [pairs]
@@ -180,7 +180,7 @@ def _shared_error(fit: Fit, mean: Float64, rate: Float64) -> Float64:
 
 
 def _source(fit: Fit, share: Float64) -> Text:
-    """Return where most of the value of each pair comes from: its clicks, or what moves its prior most, [pairs]."""
+    """Return the main source of the value of each pair: its clicks, or the largest part of its prior, [pairs]."""
     columns = fit.problem.prior - fit.problem.prior.mean(axis=0)
     kinds = {"first": "position", "feature": "features", "trees": "features", "imputation": "imputation"}
     parts = {"position": np.zeros(len(columns))}
@@ -195,7 +195,7 @@ def _source(fit: Fit, share: Float64) -> Text:
 
 
 def cold_prior(fit: Fit, found: Relevance) -> tuple[Float64, float]:
-    """Return the coefficients of the prior of pairs that were never shown, and the log-odds of their mean.
+    """Return the coefficients of the prior of pairs that were never shown, and the log-odds of the prior's mean.
 
     It is a logistic regression of the estimated relevance on the features and their query means, without the
     first-shown position: pairs that were never shown have none. Each shown pair counts once.

@@ -29,7 +29,7 @@ from clickprism.log_model.results import CLOSE, Agreement, Curve, Identified, Li
 from clickprism.types import Bool, Float64, Int64
 
 LEAST_CLICKS: Final = 10.0  # effective clicks that a link between two positions needs
-BLOCKS: Final = 1000  # queries are drawn one by one up to this many, then in so many random blocks
+BLOCKS: Final = 1000  # queries are drawn one by one up to this number; more are drawn in this number of random blocks
 HALVINGS: Final = 60
 PSEUDO_CLICK: Final = 0.5
 LEAST: Final = 1e-12
@@ -284,7 +284,7 @@ def agreement(model: Float64, covariance: Float64, reference: Curve, draws: Floa
     largest = int(np.abs(difference).argmax())
     p_value = float("nan")
     if len(draws) > 1:
-        # each position by itself, Bonferroni: the joint covariance of many positions is poorly known from few queries
+        # each position separately, Bonferroni: few queries estimate the joint covariance of many positions badly
         spread = np.log(np.maximum(draws[:, known], 1e-6)).var(axis=0) + np.diagonal(covariance)[known]
         z = np.abs(difference) / np.sqrt(np.maximum(spread, 1e-300))
         p_value = float(min(1.0, 2 * norm.sf(z.max()) * len(known)))
@@ -328,16 +328,18 @@ def _solve(links: Links, sums: Float64) -> Float64:
     rate = np.minimum(rate, -np.maximum(curve[:, low], curve[:, high]) - 0.05)
     now, done = value(curve, rate), np.zeros(len(curve), dtype=np.bool_)
     for _ in range(MOST_STEPS):
-        slopes, bends = [], []
+        slopes, curvatures = [], []
         for place, hit, miss in zip((low, high), clicks, skips, strict=True):
             logs = curve[:, place] + rate
             rest = -np.expm1(logs)
             odds = miss * np.exp(logs) / rest
             slopes.append(hit - odds)
-            bends.append(odds / rest)
-        total = bends[0] + bends[1]
-        step = graph(bends[0] * bends[1] / total, (bends[1] * slopes[0] - bends[0] * slopes[1]) / total)
-        change = (slopes[0] + slopes[1] - bends[0] * step[:, low] - bends[1] * step[:, high]) / total
+            curvatures.append(odds / rest)
+        total = curvatures[0] + curvatures[1]
+        step = graph(
+            curvatures[0] * curvatures[1] / total, (curvatures[1] * slopes[0] - curvatures[0] * slopes[1]) / total
+        )
+        change = (slopes[0] + slopes[1] - curvatures[0] * step[:, low] - curvatures[1] * step[:, high]) / total
         rise = sum((s * (step[:, at] + change)).sum(axis=1) for s, at in zip(slopes, (low, high), strict=True))
         share = np.where(done, 0.0, 1.0)
         for _ in range(HALVINGS):

@@ -463,7 +463,7 @@ class ClickParameters:
 
 
 class _Saved(msgspec.Struct, forbid_unknown_fields=True):
-    """The file of `ClickParameters`; None stands for an unknown number."""
+    """The file of `ClickParameters`; None is an unknown number (NaN)."""
 
     alpha: list[float | None]
     beta: list[float | None]

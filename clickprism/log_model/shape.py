@@ -160,8 +160,8 @@ class Shape:
 def refine(fit: Fit, *, seed: int = 0) -> Fit:
     """Return the fit with a refined curve, to which all other parameters are fitted again.
 
-    A form whose queries differ in steepness, or that has trust, is returned as it is: it has a mixture of its own. On
-    large logs the refinement is found on a sample of the queries.
+    A form whose queries differ in steepness, or that has trust, is returned unchanged, because it already is a mixture.
+    On large logs the refinement is estimated on a sample of the queries.
     """
     problem = fit.problem
     below = problem.counts.positions - 1
@@ -203,12 +203,12 @@ def _expect(
     turned, block = np.zeros(size), np.zeros((positions, positions))
     cross, by_pair = np.zeros((positions, points)), np.zeros((pairs if hessian else 0, points))
     most = (starts[1:] - starts[:-1]).max()
-    score, bend = np.zeros((most, points)), np.zeros((most, points))
+    score, curvature = np.zeros((most, points)), np.zeros((most, points))
     for pair in range(pairs):
         first, last = starts[pair], starts[pair + 1]
         post[pair] = log_pi
         for cell in range(first, last):
-            _at_grid(cells, cell, post[pair], score[cell - first], bend[cell - first])
+            _at_grid(cells, cell, post[pair], score[cell - first], curvature[cell - first])
         top = post[pair].max()
         post[pair] = np.exp(post[pair] - top)
         whole = post[pair].sum()
@@ -220,7 +220,7 @@ def _expect(
             continue
         for cell in range(first, last):
             at, weighted = cells.position[cell], post[pair] * (score[cell - first] - pull[cell])
-            second = (post[pair] * bend[cell - first]).sum()
+            second = (post[pair] * curvature[cell - first]).sum()
             block[at, at] += second
             turned[cell] += second
             cross[at] += weighted
@@ -233,7 +233,7 @@ def _expect(
 
 
 @compiled
-def _at_grid(cells: _Cells, cell: int, total: Float64, score: Float64, bend: Float64) -> None:
+def _at_grid(cells: _Cells, cell: int, total: Float64, score: Float64, curvature: Float64) -> None:
     """Add the log-likelihood of a cell on the grid to `total`; set its first and second derivatives by log o."""
     clicked, missed = cells.clicks[cell], cells.missed[cell]
     for point in range(len(total)):
@@ -244,4 +244,4 @@ def _at_grid(cells: _Cells, cell: int, total: Float64, score: Float64, bend: Flo
         odds = chance / (1 - chance)
         total[point] += clicked * log_chance + missed * np.log1p(-chance)
         score[point] = inside * (clicked - missed * odds)
-        bend[point] = -inside * missed * odds / (1 - chance)
+        curvature[point] = -inside * missed * odds / (1 - chance)

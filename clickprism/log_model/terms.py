@@ -23,8 +23,8 @@ from clickprism.log_model.likelihood import Problem
 from clickprism.types import Float64, Int64
 
 SLOPE: Final = 1.0  # prior standard deviation of the slope of log o by log position, at the first position
-CHANGE: Final = 0.5  # of the change of that slope from one position to the next
-ROUGH: Final = 5.0  # likewise, if the curve is rough
+CHANGE: Final = 0.5  # prior standard deviation of the change of that slope from one position to the next
+ROUGH: Final = 5.0  # the same, if the curve is rough
 CONTEXT: Final = 0.3  # a context's deviation from the common curve, as a share of these two
 BROWSING: Final = 1.0  # deviation of (position, last click) from the curve
 COUPLING: Final = 0.1  # w, of standardised features
@@ -34,13 +34,13 @@ SPREAD: Final = (0.37, 1.0)  # sigma: median, and standard deviation of log sigm
 ENGINE: Final = -0.5  # prior mean of the slope of logit m by the log of the first-shown position: engines work
 FIRST: Final = 1.0  # its prior standard deviation, at the first position
 FIRST_CHANGE: Final = 0.1  # of its change from one knot to the next: sparse logs need a line, on which the order stays
-BENT: Final = 0.5  # likewise, if held-out clicks prefer a function that bends
+BENT: Final = 0.5  # the same, if held-out clicks prefer a prior that falls unevenly (`Form.bent`)
 AT_RANDOM: Final = 2.0  # logit of pairs that only chance has placed
 KNOTS: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 30, 40, 60, 100, 200])  # positions
 FEATURE: Final = 0.5  # coefficients of standardised features
 IMPUTED: Final = 2.0  # coefficient of trees, and of an imputation
 CONSTANT: Final = 100.0
-MOST_FEATURES: Final = 64  # that enter one by one; trees use all
+MOST_FEATURES: Final = 64  # maximum number of features that enter one by one; trees use all
 
 
 @final
@@ -55,7 +55,7 @@ class Form:
         imputation: The prior depends on a given imputation.
         steepness: Queries differ in how fast observation falls.
         level: Queries differ in the level of relevance; not together with `steepness`.
-        context: Contexts, such as devices, have curves of their own.
+        context: Each context, such as a device, has its own curve.
         browsing: Observation depends on the last click above.
         coupling: Observation depends on the features (LBD).
         popularity: Observation depends on the clicks of earlier days (InfoRank).
@@ -115,7 +115,7 @@ class Scaler:
 @final
 @dataclass(frozen=True, eq=False)
 class Covariates:
-    """What the parts of a form need beside the counts.
+    """Inputs of the parts of a form, in addition to the counts.
 
     Attributes:
         own: Standardised features of each pair, [pairs, columns].
@@ -265,7 +265,7 @@ def with_query_means(features: Float64, query: Int64) -> Float64:
 
 
 def finite(features: object) -> Float64:
-    """Return the features as numbers; those that are missing or infinite become the mean of their column."""
+    """Return the features as numbers; a missing or infinite value becomes the mean of its column."""
     x = np.asarray(features, dtype=np.float64)
     known = np.isfinite(x)
     total = np.where(known, x, 0.0).sum(axis=0)

@@ -1,4 +1,4 @@
-"""What a click is worth: carts, bookings, purchases or a weighted sum of them, given the click.
+"""The value of a click: carts, bookings, purchases or a weighted sum of them, given the click.
 
     value of d at the first position  =  c_1(d) v(d),      v(d) = E[outcome | click on d]
 
@@ -27,7 +27,7 @@ from clickprism.types import Float64, Int64
 
 CLICK: Final = "click"
 STRENGTH: Final = 10.0  # k in clicks, if the log does not show it
-RANGE: Final = (0.5, 1000.0)  # of k
+RANGE: Final = (0.5, 1000.0)  # range of k
 FOLDS: Final = 5
 RIDGE: Final = 10.0  # in clicks
 FEWEST: Final = 30  # clicks with an outcome from which features are tried
@@ -70,7 +70,7 @@ class ClickValue:
 
 
 def click_value(logged: Logged, outcome: str) -> ClickValue | None:
-    """Estimate what clicks are worth; None if the outcome is the click itself.
+    """Estimate the value of clicks; return None if the outcome is the click itself.
 
     Args:
         logged: The log, with its outcomes.
@@ -109,7 +109,7 @@ def click_value(logged: Logged, outcome: str) -> ClickValue | None:
 
 
 def _noise(each: Float64, own: Float64, number: Float64) -> float:
-    """Return sigma^2, the variance of the outcomes of one pair; that of all clicks if each pair has one click."""
+    """Return sigma^2, the variance of outcomes within a pair; over all clicks if each pair has one click."""
     free = len(each) - int((number > 0).sum())
     return float(((each - own) ** 2).sum() / free) if free else float(each.var())
 

@@ -24,7 +24,7 @@ from clickprism.errors import DataError, SettingError, original_names
 from clickprism.project.settings import FILE, Privacy, ProjectSettings, Source, Training, as_toml, redact
 from clickprism.project.source import LOG, ingest_files, is_sessions, safe_errors, source_files
 
-LINES: Final = 50_000  # of each sampled file of events
+LINES: Final = 50_000  # lines read of each sampled file of events
 SAMPLED: Final = 6  # files of events that are looked at
 FIVE: Final = 5
 NEAR: Final = 2  # folders up to which a source is named relative to the project
@@ -34,7 +34,7 @@ WIDTH: Final = 40  # characters of a cell
 @final
 @dataclass(frozen=True, kw_only=True)
 class Understood:
-    """What `init` found out.
+    """What `init` detected in the data.
 
     Attributes:
         project: Folder of the project.

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from clickprism.log_model.model import LogModel
     from clickprism.project.settings import Promotion, Training
 
-LEVEL: Final = 0.001  # of each test of drift; intervals of curves contain sampling error only, so it is strict
+LEVEL: Final = 0.001  # level of each test of drift: strict, since intervals of curves contain sampling error only
 DEPTH: Final = 10  # positions whose observation is compared
 SHIFT: Final = 0.25  # smallest shift of the mean of a feature, in standard deviations
-BOUNDS: Final = (0.0, 30.0)  # of the weight b of a ranker's scores
+BOUNDS: Final = (0.0, 30.0)  # bounds of the weight b of a ranker's scores
 STEPS: Final = 60
 
 
@@ -57,7 +57,7 @@ class Gain:
 
 
 def baseline(logged: Logged, model: LogModel, scores: Float64 | None) -> dict[str, Any]:
-    """Return what later searches are compared with: rates, curve, features and agreement with the ranker."""
+    """Return the values that later searches are compared with: rates, curve, features, agreement with the ranker."""
     rate, error = _click_rate(logged)
     mean, deviation = _feature_moments(logged)
     weight, weight_error = (0.0, 0.0) if scores is None else _agreement(model, logged, scores)

@@ -18,12 +18,12 @@ from clickprism.errors import DataError, SettingError
 from clickprism.project import source
 from clickprism.project.settings import FILE, ProjectSettings, read_settings, redact
 from clickprism.project.status import ProjectStatus, status_of, write_pages
-from clickprism.project.steps import NAMES, RANKERS, STATE, STEPS, Context, Kept, Step, fingerprint
+from clickprism.project.steps import NAMES, RANKERS, STATE, STEPS, Context, Step, StepRecord, fingerprint
 from clickprism.settings import suggest
 
 RUN, LOCK = "run.json", ".lock"
 FORMAT: Final = 1
-NAME: Final = "%Y-%m-%dT%H-%M-%SZ"  # of the folder of a run
+NAME: Final = "%Y-%m-%dT%H-%M-%SZ"  # name of the folder of a run
 POINTS: Final = (*(f"{name}-{what}" for name in NAMES for what in ("done", "recorded")), "report-written")
 """The crash points of a run: before and after the record of each step is written."""
 Listen = Callable[[str, str, str], None]
@@ -126,7 +126,7 @@ class Project:
 
     def status(self) -> ProjectStatus:
         """Return what the log holds, which biases it has, which ranker serves, and what needs attention."""
-        return status_of(self.folder, self.settings, _kept(self.folder))
+        return status_of(self.folder, self.settings, _records(self.folder))
 
     def service(self) -> dict[str, Any]:
         """Return what `clickprism serve` needs: deployment, store, log for events, shadow, and the folder itself."""
@@ -136,11 +136,11 @@ class Project:
         if not deployed.exists():
             remedy = f"Run: clickprism run {self.folder}; then see: clickprism status {self.folder}"
             raise DataError("has no ranker to serve", file=self.folder, remedy=remedy)
-        kept = _kept(self.folder)
-        promoted = kept["promote"].result if "promote" in kept else {}
+        records = _records(self.folder)
+        promoted = records["promote"].result if "promote" in records else {}
         waits = promoted.get("shadow") and not promoted.get("rollout")  # a rollout is answered, not only scored
         shadow = self.folder / RANKERS / promoted["shadow"] / "bundle" if waits else None
-        store = self.settings.store(self.folder) if "publish" in kept else None
+        store = self.settings.store(self.folder) if "publish" in records else None
         found = {"source": deployed.folder, "store": store, "log": self.folder / source.LOG, "shadow": shadow}
         return {**found, "project": self.folder}
 
@@ -154,7 +154,7 @@ def is_project(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def _kept(folder: Path) -> dict[str, Kept]:
+def _records(folder: Path) -> dict[str, StepRecord]:
     """Return the recorded result of each step that has run."""
     found = {}
     for name in NAMES:
@@ -164,7 +164,7 @@ def _kept(folder: Path) -> dict[str, Kept]:
         remedy = "Delete the file and run the same command again: the step is repeated"
         plain = read_json(file, remedy=remedy)
         try:
-            found[name] = Kept(plain["reads"], plain["needs"], plain["output"], plain["text"], plain["result"])
+            found[name] = StepRecord(plain["reads"], plain["needs"], plain["output"], plain["text"], plain["result"])
         except (KeyError, TypeError):
             raise DataError("is damaged", file=file, remedy=remedy) from None
     return found
@@ -181,7 +181,7 @@ class _Run:
         begun = read_json(self.state / RUN) if (self.state / RUN).is_file() else {}
         self.started = datetime.fromisoformat(begun["started"]) if begun else start_time()
         self.rows: dict[str, StepRun] = {each["step"]: StepRun(**each) for each in begun.get("steps", ())}
-        self.context = Context(folder, settings, self.started, self._say, _kept(folder))
+        self.context = Context(folder, settings, self.started, self._say, _records(folder))
 
     def all(self, last: str, *, dry_run: bool) -> RunResult:
         """Run every step that is out of date, up to `last` and what it needs."""
@@ -201,7 +201,7 @@ class _Run:
         changed = any(each.ran for each in steps)
         writes = changed and not dry_run
         running = self.started.strftime(NAME) if writes else ""
-        status = status_of(self.folder, self.settings, self.context.kept, running=running)
+        status = status_of(self.folder, self.settings, self.context.records, running=running)
         report = None
         if writes:
             report = self._record(steps, status)
@@ -209,21 +209,21 @@ class _Run:
 
     def _reason(self, step: Step, stale: set[str]) -> str:
         """Return why a step must run; empty if it is up to date."""
-        kept = self.context.kept.get(step.name)
-        if kept is None:
+        record = self.context.records.get(step.name)
+        if record is None:
             return "it has not run yet"
         if running := [name for name in step.needs if name in stale]:
             return f"if the result of {running[0]} changes"
-        changed = [name for name in step.needs if kept.needs.get(name) != self.context.kept[name].output]
+        changed = [name for name in step.needs if record.needs.get(name) != self.context.records[name].output]
         if changed:
             return f"the result of {changed[0]} changed"
-        return "" if kept.reads == self._reads(step) else "the source, the log or the settings changed"
+        return "" if record.reads == self._reads(step) else "the source, the log or the settings changed"
 
     def _reads(self, step: Step) -> str:
         return fingerprint([FORMAT, step.name, step.reads(self.context)])
 
     def _text(self, name: str) -> str:
-        return self.context.kept[name].text
+        return self.context.records[name].text
 
     def _make(self, step: Step, reason: str) -> None:
         if not self.rows or not any(each.ran for each in self.rows.values()):
@@ -234,16 +234,16 @@ class _Run:
         seconds, spent = time.perf_counter() - begun, time.process_time() - cpu
         crash_point(f"{step.name}-done")
         output = fingerprint(made.result if made.output is None else made.output)
-        needs = {name: self.context.kept[name].output for name in step.needs}
+        needs = {name: self.context.records[name].output for name in step.needs}
         text = redact(made.text, self.settings)
-        self.context.kept[step.name] = kept = Kept("", needs, output, text, to_plain(made.result))
-        kept = replace(kept, reads=self._reads(step))
+        self.context.records[step.name] = record = StepRecord("", needs, output, text, to_plain(made.result))
+        record = replace(record, reads=self._reads(step))
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         times = (0.0, 0.0, 0.0) if fixed_time() else (round(seconds, 3), round(spent, 3), round(used, 1))
         self.rows[step.name] = StepRun(step.name, True, reason, text, *times)
         self._save_run()
-        write_file(self.state / f"{step.name}.json", redact(to_json(kept), self.settings) + "\n")
-        self.context.kept[step.name] = kept
+        write_file(self.state / f"{step.name}.json", redact(to_json(record), self.settings) + "\n")
+        self.context.records[step.name] = record
         crash_point(f"{step.name}-recorded")
         self.listen(step.name, "done", text)
 

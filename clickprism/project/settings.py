@@ -22,7 +22,7 @@ VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 PASSWORD: Final = re.compile(r"^([A-Za-z0-9+.-]+://[^/@:]*):([^/@]+)@")
 DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 PERIOD: Final = re.compile(r"([0-9.]+)([smhd])")
-WIDTH: Final = 100  # of a comment in the file
+WIDTH: Final = 100  # width of a comment in the file
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 REMOTE: Final = ("s3://", "gs://", "file://")
 

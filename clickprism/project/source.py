@@ -109,7 +109,7 @@ def ingest_files(folder: Path, settings: ProjectSettings, files: Sequence[str], 
 
 
 def log_state(folder: Path) -> list[Any]:
-    """Return what changes whenever rows are added to or erased from the log of the project."""
+    """Return a value that changes whenever rows are added to or erased from the log of the project."""
     if not (folder / LOG / "log.toml").exists():
         return []
     return [open_log(folder).table("events").version, sha256(folder / LOG / "log.toml")]

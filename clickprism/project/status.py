@@ -14,7 +14,7 @@ from clickprism._util.files import write_file
 from clickprism._util.tables import Table, counted, to_json, to_plain
 from clickprism.project import source
 from clickprism.project.settings import ProjectSettings, redact
-from clickprism.project.steps import RANKERS, Kept
+from clickprism.project.steps import RANKERS, StepRecord
 
 REPORT, RECORD = "report.html", "record.json"
 NO_RANKER: Final = "There is no ranker to serve."
@@ -102,11 +102,13 @@ class ProjectStatus:
         return [Table("", [self.project, self.source], [*rows, *wanted])]
 
 
-def status_of(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept], *, running: str = "") -> ProjectStatus:
+def status_of(
+    folder: Path, settings: ProjectSettings, records: Mapping[str, StepRecord], *, running: str = ""
+) -> ProjectStatus:
     """Return what a project contains, from the recorded results of its steps; `running` names the present run."""
 
     def result(step: str) -> Mapping[str, Any]:
-        return kept[step].result if step in kept else {}
+        return records[step].result if step in records else {}
 
     log, trained, promoted, decided = (result(step) for step in ("log-model", "train", "promote", "decide"))
     counts, runs = result("ingest").get("counts", {}), sorted((folder / "runs").glob(f"*/{RECORD}"))
@@ -131,17 +133,19 @@ def status_of(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept],
         decision=decided.get("reason", ""),
         published=result("publish").get("pairs", 0),
         last_run=running or (runs[-1].parent.name if runs else ""),
-        attention=tuple(_attention(folder, settings, kept, running=bool(running))),
+        attention=tuple(_attention(folder, settings, records, running=bool(running))),
     )
 
 
-def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept], *, running: bool) -> list[str]:
+def _attention(
+    folder: Path, settings: ProjectSettings, records: Mapping[str, StepRecord], *, running: bool
+) -> list[str]:
     """Return what needs attention, one sentence each."""
-    if "log-model" not in kept:
+    if "log-model" not in records:
         return [f"Nothing has run yet. Run: clickprism run {folder.name}"]
-    log, counts = kept["log-model"].result, kept["ingest"].result.get("counts", {})
-    trained = kept["train"].result if "train" in kept else {}
-    promoted = kept["promote"].result if "promote" in kept else {}
+    log, counts = records["log-model"].result, records["ingest"].result.get("counts", {})
+    trained = records["train"].result if "train" in records else {}
+    promoted = records["promote"].result if "promote" in records else {}
     found = []
     if (folder / "state" / "run.json").exists() and not running:
         found.append(f"The last run did not finish. Continue it with: clickprism run {folder.name}")
@@ -161,7 +165,7 @@ def _attention(folder: Path, settings: ProjectSettings, kept: Mapping[str, Kept]
         found.append(f"A newer ranker waits as shadow ({RANKERS}/{promoted['shadow']}); see the reason above.")
     if settings.source.read == "memory" and source.log_state(folder):
         found.append('Events of the service are in log/ but not used: source.read is "memory".')
-    drifted = "decide" in kept and any(each["drifted"] for each in kept["decide"].result["changes"])
+    drifted = "decide" in records and any(each["drifted"] for each in records["decide"].result["changes"])
     if drifted and promoted.get("shadow"):
         found.append("The log has drifted, and the current ranker was trained before.")
     return found

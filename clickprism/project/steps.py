@@ -41,15 +41,15 @@ FEW_CLICKS: Final = 1000  # training on new days alone needs as many clicks
 
 @final
 @dataclass(frozen=True)
-class Kept:
-    """What is known of a step that has run.
+class StepRecord:
+    """What a project records about a step that has run.
 
     Attributes:
-        reads: Fingerprint of what it read besides the outputs of other steps.
-        needs: Output of each step that it needed.
-        output: Fingerprint of its output.
-        text: What it did, in a few words.
-        result: Its result.
+        reads: Fingerprint of what the step read besides the outputs of other steps.
+        needs: Fingerprint of the output of each step that this one needs.
+        output: Fingerprint of the step's output.
+        text: What the step did, in a few words.
+        result: Result of the step.
     """
 
     reads: str
@@ -61,8 +61,8 @@ class Kept:
 
 @final
 @dataclass(frozen=True)
-class Made:
-    """What a step returns: its result, a few words, and what its output depends on (by default the result)."""
+class StepResult:
+    """What a step returns: its result, a short text, and the value whose change makes later steps run again."""
 
     result: Plain
     text: str
@@ -79,18 +79,18 @@ class Context:
         settings: Its settings.
         started: Start of the run.
         say: Called with what is being done.
-        kept: Results by step: of this run, or of earlier ones.
+        records: Record of each step, of this run or an earlier one.
     """
 
     folder: Path
     settings: ProjectSettings
     started: datetime
     say: Callable[[str], None]
-    kept: dict[str, Kept] = field(default_factory=dict)
+    records: dict[str, StepRecord] = field(default_factory=dict)
 
     def result(self, step: str) -> Plain:
         """Return the latest result of a step; empty if it never ran."""
-        return self.kept[step].result if step in self.kept else {}
+        return self.records[step].result if step in self.records else {}
 
     @property
     def ingests(self) -> bool:
@@ -104,7 +104,7 @@ class Context:
 
     @cached_property
     def content(self) -> Any:
-        """Return what changes with the source: the files, or the fingerprint of the rows of a database."""
+        """Return a value that changes with the source: the files, or the fingerprint of the rows of a database."""
         from clickprism.data.logged import log_fingerprint
 
         return log_fingerprint(self.logged) if self.settings.source.database else self.files
@@ -160,12 +160,12 @@ class Step:
 
     name: str
     needs: tuple[str, ...]
-    make: Callable[[Context], Made]
+    make: Callable[[Context], StepResult]
     reads: Callable[[Context], Any]
 
     @property
     def summary(self) -> str:
-        """Return what it does."""
+        """Return what the step does, in a sentence."""
         return (self.make.__doc__ or "").partition("\n")[0]
 
 
@@ -174,19 +174,19 @@ def fingerprint(value: Any) -> str:
     return hashlib.sha256(to_json({"of": value}, indent=None).encode()).hexdigest()[:16]
 
 
-def _source(ctx: Context) -> Made:
+def _source(ctx: Context) -> StepResult:
     """Look for new files, or read the database."""
     before = ctx.result("source").get("files", {})
     new = [name for name, about in ctx.files.items() if before.get(name) != about]
     size = sum(about[0] for about in ctx.files.values())
     text = f"{counted(len(ctx.files), 'file')}, {size / 1e6:,.1f} MB; {len(new):,} new"
-    return Made({"files": ctx.files, "bytes": size}, text if ctx.files else "read the database", ctx.content)
+    return StepResult({"files": ctx.files, "bytes": size}, text if ctx.files else "read the database", ctx.content)
 
 
-def _ingest(ctx: Context) -> Made:
+def _ingest(ctx: Context) -> StepResult:
     """Add new rows to the log."""
     if not ctx.ingests:
-        return Made({}, "not needed: the table is read into memory", ctx.kept["source"].output)
+        return StepResult({}, "not needed: the table is read into memory", ctx.records["source"].output)
     before: dict[str, Any] = dict(ctx.result("ingest").get("known", {}))
     new, known = [], {}
     for name, about in ctx.files.items():
@@ -201,13 +201,13 @@ def _ingest(ctx: Context) -> Made:
         known[name] = [*about, digest]
     counts = source.ingest_files(ctx.folder, ctx.settings, new, ctx.say)
     text = f"{counts['stored']:,} rows stored, {counts['duplicate']:,} duplicates, {counts['quarantined']:,} broken"
-    return Made({"known": known, "counts": counts}, text, source.log_state(ctx.folder))
+    return StepResult({"known": known, "counts": counts}, text, source.log_state(ctx.folder))
 
 
-def _features(ctx: Context) -> Made:
+def _features(ctx: Context) -> StepResult:
     """Update sessions and the click features of a day, a week and a month; only days that changed are read."""
     if not ctx.ingests:
-        return Made({"pairs": 0}, "not needed: a table has no click features")
+        return StepResult({"pairs": 0}, "not needed: a table has no click features")
     from clickprism.examination.model import chosen_model
     from clickprism.log.features.windows import features_time, windows
     from clickprism.log.settings import FeatureSettings
@@ -218,10 +218,10 @@ def _features(ctx: Context) -> Made:
         model = chosen_model(store.folder / "models", None)
         made = windows(store, writer.engine, features_time(store, None), examiner=model, settings=own).report()
     as_of = made.as_of.isoformat()
-    return Made({"as_of": as_of, "pairs": made.rows}, f"{made.rows:,} pairs as of {as_of}", made.version)
+    return StepResult({"as_of": as_of, "pairs": made.rows}, f"{made.rows:,} pairs as of {as_of}", made.version)
 
 
-def _log_model(ctx: Context) -> Made:
+def _log_model(ctx: Context) -> StepResult:
     """Fit the model of the log, and estimate the relevance of each pair."""
     before, settings, files = ctx.result("log-model"), fingerprint(_log_reads(ctx)), dict[str, int]()
     if ctx.ingests:  # a file of the log is replaced if users are erased from it
@@ -230,11 +230,11 @@ def _log_model(ctx: Context) -> Made:
         if before and before["settings"] == settings and before["files"].items() <= files.items():
             old, share = sum(before["files"].values()), ctx.settings.training.refit
             if (new := sum(files.values()) - old) <= share * old:
-                return Made(before, f"kept: {new:,} new rows are below {share:.1%}", before["fitted_on"])
+                return StepResult(before, f"kept: {new:,} new rows are below {share:.1%}", before["fitted_on"])
     made = source.fit_model(ctx.folder, ctx.settings, lambda: ctx.logged, ctx.folder / MODEL, ctx.say)
     model = ctx.model(MODEL)
     size, curve = model.size, model.curve
-    fitted_on = fingerprint([settings, ctx.kept["ingest"].output])
+    fitted_on = fingerprint([settings, ctx.records["ingest"].output])
     result = {
         "searches": size.sessions,
         "queries": size.queries,
@@ -251,10 +251,10 @@ def _log_model(ctx: Context) -> Made:
     }
     seen = float(curve.values[1:].mean()) if len(curve) > 1 else 1.0
     words = f"lower positions observed {seen:.0%} as often as the first"
-    return Made(result, f"{size.sessions:,} searches, {size.clicks:,} clicks; {words}", fitted_on)
+    return StepResult(result, f"{size.sessions:,} searches, {size.clicks:,} clicks; {words}", fitted_on)
 
 
-def _judgments(ctx: Context) -> Made:
+def _judgments(ctx: Context) -> StepResult:
     """Write the judgment list, with the texts of queries."""
     import duckdb
     import pyarrow.parquet as pq
@@ -270,10 +270,10 @@ def _judgments(ctx: Context) -> Made:
             pq.write_table(connection.sql(sql, params=[files]).to_arrow_table(), draft)
     made = judge_file(estimates, out, queries=texts)
     result = {"judged": made.judged, "uncertain": made.uncertain, "grades": dict(made.grades)}
-    return Made(result, f"{made.judged:,} grades, {made.uncertain:,} of them uncertain: {out.name}")
+    return StepResult(result, f"{made.judged:,} grades, {made.uncertain:,} of them uncertain: {out.name}")
 
 
-def _decide(ctx: Context) -> Made:
+def _decide(ctx: Context) -> StepResult:
     """Decide whether to train: there is no ranker, the settings changed, the log drifted, or it has grown."""
     logged, trained = ctx.logged, ctx.result("train")
     settings = fingerprint([asdict(ctx.settings.training), asdict(ctx.settings.columns)])
@@ -286,7 +286,7 @@ def _decide(ctx: Context) -> Made:
         reason = "The settings of the training have changed."
     else:
         reason = _drift(ctx, trained["baseline"], result)
-    return Made({**result, "reason": reason, "settings": settings}, reason)
+    return StepResult({**result, "reason": reason, "settings": settings}, reason)
 
 
 def _drift(ctx: Context, before: Plain, result: dict[str, Any]) -> str:
@@ -314,7 +314,7 @@ def _drift(ctx: Context, before: Plain, result: dict[str, Any]) -> str:
 
 
 def _current_scores(ctx: Context, logged: Logged) -> Float64 | None:
-    """Return the scores of the documents by the current ranker; None if there is none or its features are others."""
+    """Return the scores of the documents by the current ranker; None if there is none, or it needs other features."""
     if not ctx.deployment.exists():
         return None
     from clickprism.serve.bundle.bundle import Bundle
@@ -335,14 +335,14 @@ def _held_out_scores(folder: Path) -> Float64:
     return scores
 
 
-def _train(ctx: Context) -> Made:
+def _train(ctx: Context) -> StepResult:
     """Train and check a ranker; an interrupted training continues."""
     decision, own = ctx.result("decide"), ctx.settings.training
     if not decision["train"]:
-        return Made({**ctx.result("train"), "new": False}, "not needed")
+        return StepResult({**ctx.result("train"), "new": False}, "not needed")
     from clickprism.auto.run import AutoSettings, auto
 
-    name = fingerprint([ctx.kept["log-model"].output, decision["settings"], decision["from_day"]])
+    name = fingerprint([ctx.records["log-model"].output, decision["settings"], decision["from_day"]])
     out, logged = ctx.folder / RANKERS / name, ctx.from_day(decision["from_day"])
     options = AutoSettings(budget=period("training.budget", own.budget), seed=own.seed, outcome=own.outcome)
     found = auto(
@@ -350,13 +350,13 @@ def _train(ctx: Context) -> Made:
     )
     if found.bundle is None:
         refused = found.stages["choice"]["refused"]
-        return Made({"new": False, "version": "", "refused": refused, "folder": name}, f"no ranker: {refused}")
+        return StepResult({"new": False, "version": "", "refused": refused, "folder": name}, f"no ranker: {refused}")
     base = retrain.baseline(logged, ctx.model(out), _held_out_scores(out))
     if base["last_day"] is not None:
         base["last_day"] += ctx.first_day
     value = found.stages["value"]
     said = (value["sentence"] or value["refusal"]).partition(" Each query was ranked")[0]
-    return Made(
+    return StepResult(
         {
             "new": True,
             "version": found.stages["bundle"]["version"],
@@ -380,11 +380,11 @@ def _is_worse(numbers: Plain) -> bool:
     return bool(best) and (numbers["estimates"][best]["difference"]["upper"] or 0.0) < 0
 
 
-def _compare(ctx: Context) -> Made:
+def _compare(ctx: Context) -> StepResult:
     """Compare the new ranker with the current one, or with the order of the log if there is none."""
     trained, decision, own = ctx.result("train"), ctx.result("decide"), ctx.settings.promotion
     if not trained.get("new"):
-        return Made({**ctx.result("compare"), "new": False}, "not needed: there is no new ranker")
+        return StepResult({**ctx.result("compare"), "new": False}, "not needed: there is no new ranker")
     logged = ctx.from_day(decision["recent_from"])
     scores, folder = _current_scores(ctx, logged), ctx.folder / RANKERS / trained["folder"]
     if scores is None:
@@ -392,23 +392,23 @@ def _compare(ctx: Context) -> Made:
         if ctx.deployment.exists():
             reason = "The current ranker uses features that the log no longer has."
         reason = f"{reason if better else 'It would get fewer clicks than the log.'} {trained['value']}"
-        return Made({"new": True, "promote": better, "reason": reason}, reason)
+        return StepResult({"new": True, "promote": better, "reason": reason}, reason)
     model = ctx.model(folder) if logged is ctx.logged else ctx.fit_recent(logged)
     likelihood, value = retrain.compare(logged, model, _held_out_scores(folder), scores, own.confidence)
     better, reason = retrain.verdict(likelihood, value, own)
     if better and not own.automatic:
         better, reason = False, f"{reason} It waits, since promotion.automatic is false: clickprism model promote."
     numbers = {"likelihood": asdict(likelihood), "value": asdict(value), "searches": logged.clicks.sessions}
-    return Made({"new": True, "promote": better, "reason": reason, **numbers}, reason)
+    return StepResult({"new": True, "promote": better, "reason": reason, **numbers}, reason)
 
 
-def _promote(ctx: Context) -> Made:
+def _promote(ctx: Context) -> StepResult:
     """Promote the new ranker if it is better, at once or by a rollout; otherwise keep it as shadow."""
     trained, compared, before = ctx.result("train"), ctx.result("compare"), ctx.result("promote")
     version, now = trained.get("version"), {"version": "", "folder": "", "since": "", **before, "rollout": ""}
     begun = before.get("rollout") and before["rollout"] == version
     if not begun and (not compared.get("new") or before.get("decided") == version):
-        return Made(before, "not needed: there is no new ranker")
+        return StepResult(before, "not needed: there is no new ranker")
     bundle = ctx.folder / RANKERS / trained["folder"] / "bundle"
     better, reason = compared["promote"], compared["reason"]
     if begun or (better and ctx.settings.promotion.rollout and ctx.deployment.exists()):
@@ -427,11 +427,11 @@ def _promote(ctx: Context) -> Made:
     for old in (ctx.folder / RANKERS).iterdir():
         if old.name not in {now["folder"], now["shadow"], trained["folder"]}:
             shutil.rmtree(old, ignore_errors=True)
-    return Made(now, text)
+    return StepResult(now, text)
 
 
 def _roll_out(ctx: Context, bundle: Path, *, begun: bool) -> tuple[str, str]:
-    """Release a bundle gradually instead of a rollout that runs, or count its clicks; return the outcome and why."""
+    """Start a rollout (ending one that runs), or count the clicks of the running one; return outcome and reason."""
     from clickprism.serve.bundle import rollout
     from clickprism.serve.settings import RolloutSettings
 
@@ -446,21 +446,21 @@ def _roll_out(ctx: Context, bundle: Path, *, begun: bool) -> tuple[str, str]:
     return ("taken back", "The rollout was deleted.") if now is None else (now.outcome, now.reason)
 
 
-def _publish(ctx: Context) -> Made:
+def _publish(ctx: Context) -> StepResult:
     """Publish the features of documents with the posterior of each pair, and the click features of the log."""
     if not ctx.deployment.exists():
-        return Made({}, "not needed: there is no ranker to serve")
+        return StepResult({}, "not needed: there is no ranker to serve")
     from clickprism.serve.settings import PublishSettings
     from clickprism.serve.store.publish import publish
 
-    file, model = ctx.folder / PUBLISHED, ctx.kept["log-model"].output
+    file, model = ctx.folder / PUBLISHED, ctx.records["log-model"].output
     if ctx.result("publish").get("model") != model or not file.is_file():
         _write_features(ctx, file)
     log = source.open_log(ctx.folder, ctx.say) if ctx.result("features").get("pairs") else None
     own = PublishSettings(features=file, memory=ctx.settings.memory)
     info = publish(ctx.settings.store(ctx.folder), own, log=log, note=ctx.say).info
     result = {"version": info.version, "pairs": info.pairs, "fields": len(info.fields), "model": model}
-    return Made(result, f"{info.pairs:,} pairs with {len(info.fields)} fields")
+    return StepResult(result, f"{info.pairs:,} pairs with {len(info.fields)} fields")
 
 
 def _write_features(ctx: Context, file: Path) -> None:

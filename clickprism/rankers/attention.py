@@ -18,7 +18,7 @@ from clickprism.settings import check_fields
 MOST_CODES: Final = 2**24  # whole numbers up to here are exact in float32
 MOST_TOKENS: Final = 64
 CHUNK: Final = 256
-DECAY: Final = 0.9  # of the moving averages of batch normalisation (InfoRank, appendix B.3)
+DECAY: Final = 0.9  # decay of the moving averages of batch normalisation (InfoRank, appendix B.3)
 
 
 @final
@@ -129,12 +129,12 @@ class AttentionNetwork(nn.Module):
         return layer
 
     def new_like(self, outputs: int) -> nn.Sequential:
-        """Return a network of this shape with new weights, from torch's generator, and so many outputs."""
+        """Return a network of this shape with new weights, from torch's generator, and this number of outputs."""
         body = AttentionBody(self.settings, self.features)
         return nn.Sequential(body, *_head(self.settings, body.pooled, outputs))
 
     def head(self, outputs: int) -> nn.Sequential:
-        """Return another network on p, with weights of its own: p to [..., outputs]."""
+        """Return another network on p with separate weights: p to [..., outputs]."""
         return _head(self.settings, self.body.pooled, outputs)
 
 
@@ -237,7 +237,7 @@ def grouped(columns: Sequence[int], size: int) -> list[tuple[int, ...]]:
 
 
 def sharing(numbers: int, codes: int, tokens: int) -> int:
-    """Return how many features share a token: the fewest with which both kinds fit into so many tokens.
+    """Return how many features share a token: the fewest with which both kinds fit into this number of tokens.
 
     >>> sharing(700, 0, 64), sharing(127, 1, 64), sharing(63, 1, 64)
     (11, 3, 1)
@@ -254,9 +254,9 @@ def sharing(numbers: int, codes: int, tokens: int) -> int:
 class Tokens(nn.Module):
     """[documents, features] to [documents, tokens, width].
 
-    A continuous feature has a small network of its own, e_n(x) = M_n elu(s_n x_n + b_n); a categorical one a table,
-    e_n(x) = E_n[x_n], with one more row for unknown codes. A token is the sum of its features' vectors and a vector of
-    its own: with one feature for each token, the x_n of InfoRank's Eq. 8. With more features than tokens, neighbours
+    Each continuous feature has a small network, e_n(x) = M_n elu(s_n x_n + b_n), and each categorical one a table,
+    e_n(x) = E_n[x_n], with one more row for unknown codes. A token is the sum of its features' vectors and a learned
+    vector: with one feature for each token, the x_n of InfoRank's Eq. 8. With more features than tokens, neighbours
     share one; continuous and categorical features never share.
 
     Attributes:

@@ -127,7 +127,7 @@ class CrossEncoderNetwork(nn.Module):
         return self.pairs_of_rows(names, others, rows, other_rows)
 
     def pairs_of_rows(self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64) -> Pairs:
-        """Return the tokens of pairs, by the rows of their texts."""
+        """Return the tokens of pairs; `rows` and `others` are the rows of each pair's query and document."""
         settings = self.settings
         known = None if self.prior is None else self.prior.scores(queries, documents, rows, others)
         return pair_up(

@@ -105,7 +105,7 @@ class Boosting:
 
 
 def shown(clicks: Clicks) -> tuple[Int64, Int64]:
-    """Return the documents that a log shows, in the order of their lists, and their number for each such list."""
+    """Return the documents that a log shows, in the order of the lists, and how many each of these lists has."""
     rows = np.flatnonzero(np.bincount(clicks.rows, minlength=clicks.lists.documents))
     if len(rows) == 0:
         raise DataError("the log shows no documents")
@@ -152,7 +152,7 @@ class Machines:
         A custom objective needs the scores of all rows: they are gathered, and every process computes all derivatives.
         """
         if boosting.positions is not None:
-            why = "which each process would learn for itself (start it without torchrun)"
+            why = "which each process would learn separately (start it without torchrun)"
             must = f"be 1 for LightGBM's own position bias, {why}"
             raise SettingError("WORLD_SIZE", len(self.addresses), must)
         mine, whole = self.rows(boosting.lengths), boosting.objective
@@ -168,7 +168,7 @@ class Machines:
         return objective, mine
 
     def parameters(self) -> dict[str, Any]:
-        """Return LightGBM's settings about the others."""
+        """Return LightGBM's settings for training with the other processes."""
         return {
             "tree_learner": "data",
             "num_machines": len(self.addresses),
@@ -220,10 +220,10 @@ class LambdaMART:
         feature_share: Share of the features that each tree uses.
         l2: Penalty on leaf values.
         truncation: Only pairs with one document above this place count.
-        shrinkage: Clicks per exposure is shrunk towards its mean at the position as if by so many more impressions at
-            position 1.
-        floor: An impression counts for at least this share of one at position 1 in clicks per exposure; 0 takes the
-            observation as it is.
+        shrinkage: Strength of shrinking clicks per exposure towards the mean of the position, as a number of
+            impressions at position 1.
+        floor: An impression counts for at least this share of one at position 1 in clicks per exposure; 0 sets
+            no lower limit.
     """
 
     name: ClassVar[str] = "lambdamart"

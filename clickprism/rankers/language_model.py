@@ -33,7 +33,7 @@ class CrossEncoder:
     learns what those scores leave open.
 
     The paper has no s and pools by the state of [CLS]: `CrossEncoder.paper()`. A language model that was trained to
-    compare texts by the mean of their states, such as MiniLM, has no useful state at [CLS]. With `pooling="match"`, h
+    compare texts by mean states, such as MiniLM, has no useful state at [CLS]. With `pooling="match"`, h
     is the product, by component, of the mean states of the query's and of the document's tokens, each of length 1,
     times the width, so that the mean of h is their cosine.
 

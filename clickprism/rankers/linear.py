@@ -48,7 +48,7 @@ class LinearNetwork(nn.Module):
         return self.output
 
     def new_like(self, outputs: int) -> nn.Sequential:
-        """Return one layer with so many outputs and weights of its own, all 0."""
+        """Return a separate layer with this number of outputs; all weights are 0."""
         return nn.Sequential(_zeros(self.width, outputs))
 
 

@@ -85,5 +85,5 @@ class MLPNetwork(nn.Module):
         return layer
 
     def new_like(self, outputs: int) -> nn.Sequential:
-        """Return layers of this shape with new weights, from torch's generator, and so many outputs."""
+        """Return layers of this shape with new weights, from torch's generator, and this number of outputs."""
         return MLPNetwork(self.settings, self.features, outputs).layers

@@ -76,7 +76,7 @@ class Prior:
 
 @final
 class Similarity:
-    """The untuned baseline: the cosine of the mean token states of two texts, each encoded by itself and once.
+    """The untuned baseline: the cosine of the mean token states of two texts. Each text is encoded once, separately.
 
     Args:
         model: A folder, a name on the hub, or "minilm".
@@ -113,7 +113,7 @@ class Similarity:
         return self.score_rows(words, others, rows, other_rows)
 
     def score_rows(self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64) -> Float64:
-        """Return the cosine of pairs, by the rows of their texts, [pairs]."""
+        """Return the cosine of each pair, [pairs]; `rows` and `others` are the rows of its query and document."""
         states, other_states = self.embed(queries), self.embed(documents)
         scores = np.empty(len(rows))
         for start in range(0, len(rows), BUDGET):

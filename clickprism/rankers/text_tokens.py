@@ -46,7 +46,7 @@ class Tokens:
 @final
 @dataclass(frozen=True)
 class Layout:
-    """What is around two texts.
+    """Special tokens around two texts.
 
     Attributes:
         before, between, after: Special tokens before the query, between the texts, and after the document.
@@ -67,7 +67,7 @@ class Layout:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, padding: int) -> Layout:
-        """Return what the tokenizer puts around a pair of texts."""
+        """Return the tokens that the tokenizer puts around a pair of texts."""
         probe = tokenizer.encode("a", "a")
         types, owner = probe.type_ids, probe.sequence_ids
         if 0 not in owner or 1 not in owner:
@@ -87,7 +87,7 @@ class Layout:
 @final
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs by the rows of their texts, and the number of tokens of each; `len` counts pairs.
+    """Pairs as rows of the distinct texts, and the number of tokens of each pair; `len` counts pairs.
 
     Attributes:
         queries, documents: The tokens of the distinct texts.
@@ -132,7 +132,7 @@ def distinct_texts(texts: Sequence[str]) -> tuple[list[str], Int64]:
 
 
 def tokenise(tokenizer: Tokenizer, texts: Sequence[str], *, most: int) -> Tokens:
-    """Return the first tokens of each text, at most so many, without special ones."""
+    """Return the first tokens of each text, at most this number, without special tokens."""
     parts: list[list[int]] = []
     for start in range(0, len(texts), CHUNK):
         encoded = tokenizer.encode_batch(list(texts[start : start + CHUNK]), add_special_tokens=False)
@@ -196,7 +196,7 @@ def by_length(
 
     Without a generator the batches have the fewest tokens, padding included, where each batch costs `BATCH` tokens
     more. With one, pairs of similar length are shuffled, then the batches, so that epochs differ. A pair longer than
-    the budget is a batch of its own.
+    the budget forms a batch alone.
 
     >>> [batch.tolist() for batch in by_length(np.array([5, 2, 2, 9, 4]), budget=10)]
     [[1, 2], [4, 0], [3]]

@@ -50,7 +50,7 @@ class Losses:
     """Cross entropy of several estimates on clicks of held-out queries, by name."""
 
     queries: int  # Number of queries
-    impressions: int  # Number of their impressions
+    impressions: int  # Number of impressions of these queries
     values: Mapping[str, float]  # Mean loss per impression of each estimate; lower is better
     # How much lower the loss of the last estimate is than that of each other, with the ends of an interval
     gains: Mapping[str, tuple[float, float, float]]
@@ -90,14 +90,14 @@ class ApproximationSummary:
     as_of: datetime  # Time of the click vectors (UTC)
     until: datetime  # First-slot clicks are from before this time (UTC)
     pairs: int  # Number of pairs that it was fitted to
-    impressions: int  # Number of their impressions as randomised first results
+    impressions: int  # Number of impressions of these pairs as randomised first results
     without_imputation: int  # Number of pairs without an imputation; they get the mean imputation
     losses: Losses  # Losses of another fit, on a fifth of the queries that it was not fitted to
     k: float  # Number of impressions of a pair that its imputation is equivalent to
     folder: Path  # Folder of the networks
 
     def tables(self) -> list[Table]:
-        """Return what it was fitted to, and the losses on held-out queries."""
+        """Return tables of the training data and of the losses on held-out queries."""
         rows = [
             ["randomised first results", f"{self.as_of} to {self.until} UTC"],
             ["click features as of", f"{self.as_of} UTC"],
@@ -312,7 +312,7 @@ def _joined(engine: Engine, slot: FirstSlot, snapshot: Snapshot, imputation: Pat
 
 
 def _tested(slot: FirstSlot, vectors: ClickVectors, imputed: Float64, settings: ApproximateSettings) -> Losses:
-    """Return the losses on a fifth of the queries, of networks that were fitted to the others."""
+    """Fit networks to four fifths of the queries, and return the losses on the others."""
     queries, query = np.unique(slot.query_ids, return_inverse=True)
     order = np.random.default_rng(settings.seed).permutation(len(queries))
     held_out = np.isin(query, order[: max(1, round(TESTED * len(queries)))])

@@ -108,10 +108,10 @@ class Certainty:
         return np.minimum(1 / (1 + self.prior + self.each * shown) + self.floor, 0.999)
 
     def estimates(self, values: Float64, shown: Float64, spread: Float64, *, confidence: float = 0.95) -> Estimates:
-        """Return the estimates with the intervals of their Beta distributions, [pairs].
+        """Return the estimates with intervals from Beta distributions, [pairs].
 
-        Values outside (0, 1) have the intervals and variances of its ends. `shown` are impressions in the click vector,
-        `spread` is the standard deviation of the estimate over the networks.
+        A value below 0 or above 1 gets the interval and variance of 0 or 1. `shown` is the number of impressions in
+        the click vector, `spread` is the standard deviation of the estimate over the networks.
 
         >>> found = Certainty(24.0, 0.5, 1e-9).estimates(np.array([0.5]), np.array([151.0]), np.zeros(1))
         >>> found.lower.round(3).tolist(), found.upper.round(3).tolist(), found.weight.tolist()
@@ -157,7 +157,7 @@ class Approximation:
         self.settings = settings
         self.scale = scale
         self.members = tuple(member.requires_grad_(False).eval() for member in members)
-        self.means = means  # of the imputations in training, and of their logits
+        self.means = means  # mean imputation in training, and mean of its logits
         self.k = k
         self.certainty = certainty
 

@@ -35,7 +35,7 @@ class DescentSettings:
         batch_size: Number of pairs per step; by default 256, with the preset published 128.
         learning_rate: Learning rate of Adam.
         weight_decay: Decoupled weight decay; by default 1, with the preset published 0.
-        patience: Stop after so many epochs without a better loss on held-out queries.
+        patience: Stop after this number of epochs without a better loss on held-out queries.
         held_out: Share of the queries that choose the best epoch; 0 uses the last epoch.
         most: Maximum number of impressions that a pair counts for, at its own click rate; 0 for no limit. Without it
             the few pairs of the most frequent queries dominate. By default 200, with the preset published 0.

@@ -75,7 +75,7 @@ class ClickVectors:
         """Return the vector of each pair of `slot`; raise `DataError` if it may contain a click to predict.
 
         A network that finds the click to predict in its input learns to read it there, and is wrong on later
-        impressions. Leaving each click out of its own vector does not help: clicked impressions would then have fewer
+        impressions. Excluding each click from its own vector does not help: clicked impressions would then have fewer
         clicks left in x, and a network could learn that. So x must end before the first click that it predicts. If
         neither has a time, as with simulated counts, the caller must know.
         """

@@ -117,7 +117,7 @@ class LogEstimates:
     """The estimates of a log, which are in a file."""
 
     pairs: int  # Number of pairs in the file
-    sources: dict[str, int]  # Number of pairs by what most of their estimate comes from (`SOURCES`)
+    sources: dict[str, int]  # Number of pairs by the main source of the estimate (`SOURCES`)
     imputed_only: int  # Number of pairs without an impression that counts
     suppressed: int  # Number of pairs that are excluded, since fewer than min_users users saw them
     below: int  # Number of impressions below the last position that is used
@@ -379,7 +379,7 @@ def query_texts(store: LogStore, engine: Engine, days: Sequence[date] | None) ->
 
 
 def _write(rows: pa.Table, texts: pa.Table, out: Path, *, suppressed: int) -> None:
-    """Write estimates with the texts of their queries."""
+    """Write estimates, with the text of each query."""
     rows = rows.drop_columns("query").join(texts, "query_id", join_type="left outer").select(ESTIMATES.names)
     write_estimates(rows, out, suppressed=suppressed)
 
@@ -511,7 +511,7 @@ def _read_imputation(path: Path) -> pa.Table:
 
 
 def _matched(pairs: pa.Table, given: pa.Table) -> tuple[Float64, pa.Table]:
-    """Return the imputation of each of the pairs, nan if it has none, and the imputations of other pairs."""
+    """Return the imputation of each pair (nan: none), and the imputations of pairs that are not among these."""
     names = list(PAIR)
     numbered = pairs.select(names).append_column("row", pa.array(np.arange(pairs.num_rows)))
     found = given.join(numbered, names, join_type="left outer")

@@ -207,7 +207,7 @@ class ImputationSummary:
         return cls(kind=kind, pairs=len(slot), impressions=impressions, clicks=clicks, **values)
 
     def tables(self) -> list[Table]:
-        """Return what it was fitted to, and the losses."""
+        """Return tables of the training data and of the losses."""
         rows = [
             ["pairs", f"{self.pairs:,}"],
             ["impressions as first results", f"{self.impressions:,}"],
@@ -338,8 +338,8 @@ def fit_features(
         odds = {"best": calibration(scores[last]), "constant": level}
         losses = {name: log_loss(each, clicks[last], shown[last]) for name, each in odds.items()}
     without = len(slot) - len(known)
-    told = {"best": best, "stopped": stopped, "losses": losses, "without_features": without}
-    return FeatureImputation(model, lists, calibration), ImputationSummary.of("features", slot, **told)
+    summary = {"best": best, "stopped": stopped, "losses": losses, "without_features": without}
+    return FeatureImputation(model, lists, calibration), ImputationSummary.of("features", slot, **summary)
 
 
 def _trained(

@@ -77,7 +77,7 @@ class JudgmentSummary:
     grades: dict[str, int]  # Number of pairs of each grade
     uncertain_grades: dict[str, int]  # Number of uncertain pairs of each grade
     cuts: Float64  # Click probability at position 1 at which each grade above 0 starts
-    sources: dict[str, int]  # Number of pairs by what most of their estimate comes from
+    sources: dict[str, int]  # Number of pairs by the main source of the estimate
     suppressed: int  # Number of pairs that are not in the list, since too few users saw them (privacy)
     without_estimate: int  # Number of pairs of the file without an estimate, which are not in the list
     file: Path

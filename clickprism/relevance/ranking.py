@@ -27,7 +27,7 @@ class RankSettings:
         by: The estimate (value); the lower end of its interval (lower), so that documents without much evidence come
             later; or a random draw from its distribution (thompson), to try documents at one position of the page
             (Thompson 1933).
-        top: Keep only the best so many documents of each query; by default all.
+        top: Number of documents to keep for each query, best first; by default all.
         seed: Random seed of the draws.
     """
 
@@ -77,7 +77,7 @@ def rank_file(estimates: Path, out: Path, settings: RankSettings | None = None) 
 
 
 def scores(estimates: Estimates, *, settings: RankSettings | None = None) -> Float64:
-    """Return what each pair is ranked by, higher first, [pairs].
+    """Return the score that ranks each pair, highest first, [pairs].
 
     A pair without an estimate has -inf. A draw is from a Beta distribution with the middle of the interval as its mean
     and the variance of the estimate; without an estimate it is from Jeffreys' prior.

@@ -81,7 +81,7 @@ class Client:
         return self._send("/v1/events", list(rows), headers)
 
     def models(self) -> dict[str, Any]:
-        """Return the models that answer, with the names of their features, and the store."""
+        """Return the models in use, with the feature names of each, and the store."""
         return self._send("/v1/models")
 
     def _send(self, path: str, body: Any = None, headers: Mapping[str, str] = NONE) -> dict[str, Any]:

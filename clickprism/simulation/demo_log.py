@@ -128,7 +128,7 @@ def write_demo_log(folder: Path, settings: DemoSettings, *, browsing: bool = Fal
 
 
 def _browse(attracted: Bool, rng: np.random.Generator) -> Bool:
-    """Return what users observe who read from the top: half stop after a click, the others after three results.
+    """Return what users observe if they read from the top: half stop after a click, the others after three results.
 
     Before that, each result is the last one with probability .05.
     """

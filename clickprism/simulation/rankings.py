@@ -72,7 +72,7 @@ class InitialRanker:
 @final
 @dataclass(frozen=True, eq=False)
 class LinearScorer:
-    """Score documents by a weighted sum of their features."""
+    """Score documents by a weighted sum of features."""
 
     weights: Float64
 
@@ -167,7 +167,7 @@ class Intervention:
     - "shuffle": the top documents are put in random order.
     - "first": a random document of the top moves to the first position, those above it move one down.
 
-    Lists that are too short stay as they are.
+    Lists that are too short do not change.
 
     Attributes:
         kind: Kind of change.

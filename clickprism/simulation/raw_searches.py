@@ -19,7 +19,7 @@ from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.types import Bool, Float32, Float64, Int64, JudgedLists, Lists
 
 GRADE_SHARES: Final = (0.50, 0.27, 0.16, 0.05, 0.02)
-FEATURES: Final = 4  # of a document: its relevance plus noise
+FEATURES: Final = 4  # features of a document: its relevance plus noise
 MAX_QUERIES: Final = 200_000  # unless the settings ask for more
 FIRST_DOCUMENT: Final = 100_000  # the lowest document id
 WORDS: Final = (
@@ -172,7 +172,7 @@ def _documents(lengths: Int64, *, catalogue: int, random: np.random.Generator) -
 
 
 def _texts(queries: int, random: np.random.Generator) -> list[str]:
-    """Return a text of its own for each query. Some texts contain a comma or quotes, to test readers of CSV.
+    """Return a different text for each query. Some texts contain a comma or quotes, to test readers of CSV.
 
     A text has one to four words, and more if another query has the same text.
     """
@@ -372,7 +372,7 @@ def _trusted(relevance: Float32, positions: Int64, trust: float) -> Float32:
 
 
 def _robot_clicks(searches: Searches, search: Int64, positions: Int64) -> Bool:
-    """Return what robots click: fast ones the first two positions, spammers all, repeaters always the same one."""
+    """Return the clicks of robots: fast ones on positions 1 and 2, spammers on all, repeaters on the same one."""
     kind, burst = searches.robot[search], searches.burst[search]
     fast = (kind == KINDS.index("fast")) & (positions <= 2)
     repeat = (kind == KINDS.index("repeat")) & (positions == 1 + burst % 3)

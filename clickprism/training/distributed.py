@@ -412,7 +412,7 @@ class Board:
 
 
 def _reserve(size: int) -> bytes:
-    """Return the name of a new file with so many reserved bytes; an empty name if there is no room."""
+    """Return the name of a new file with this number of reserved bytes; an empty name if there is no space."""
     handle, path = tempfile.mkstemp(prefix="clickprism-", dir=SHARED if SHARED.is_dir() else None)
     try:
         os.posix_fallocate(handle, 0, size)

@@ -90,7 +90,7 @@ class Validation:
         """Return the measure of this scorer; a value that is not a finite number is an error."""
         value = float(self.measure(score))
         if not math.isfinite(value):
-            remedy = "Look whether the validation part has any relevant document"
+            remedy = "Check that the validation part has a relevant document"
             raise DataError(f"validation by {self.name} gave {value}", remedy=remedy)
         return Measured(value, higher=self.higher_is_better)
 
@@ -140,7 +140,7 @@ class Fitted:
 
 @dataclass
 class Progress(Standing):
-    """Where the loop is: all that a checkpoint holds beside the weights."""
+    """Progress of the training loop: everything in a checkpoint except the weights."""
 
     step: int = 0
     history: list[Record] = field(default_factory=list)

@@ -39,7 +39,7 @@ class TextFitSettings:
         held_out: Share of the queries that choose the best step and calibrate; 0 uses the last step.
         measured: Share of the queries on which only the final loss is measured.
         validations: Number of validations per epoch.
-        patience: Stop after so many validations without a better one; 0 never stops early.
+        patience: Stop after this number of validations without a better one; 0 never stops early.
         calibrate: Set the scale and the level of the log odds by the held-out clicks.
         threads: Number of threads of torch; 0 uses all cores.
         seed: Random seed.

@@ -38,7 +38,7 @@ def clicks_per_exposure(
     targets are proportional to clicks: m_0 is the least m. Targets below 0 are 0.
 
     Returns:
-        The document rows in the order of their lists, their targets, and the number of rows of each list.
+        The document rows in the order of the lists, the target of each row, and the number of rows of each list.
     """
     documents, impressions = clicks.lists.documents, clicks.list_impressions
     caused = clicks.weighted_clicks - (0.0 if background is None else background)

@@ -283,7 +283,7 @@ def test_position_of_files_that_are_no_log(tmp_path: Path, cli: Run) -> None:
     file = tmp_path / "log.npz"
     for content in (b"PK\x03\x04 and no more", b"no archive"):
         file.write_bytes(content)
-        assert "is not a sound .npz file" in cli("bias", "position", file, code=1).stderr
+        assert "is not a valid .npz file" in cli("bias", "position", file, code=1).stderr
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_the_demo_writes_a_report_and_a_bundle_with_a_store(tmp_path: Path, cli:
     page = (out / "report.html").read_text()
     assert page.partition("<details>")[0].count("<figure>") == 1
     assert len(shown["verdict"]) == 3
-    assert "users of another form" in shown["notes"][0]
+    assert "users who behave differently" in shown["notes"][0]
     for fact in (*shown["commands"], "auto learns from clicks alone", "Popularity bias"):
         assert html.escape(fact) in page
     page_queries = read_examples((out / "bundle" / "examples.json").read_bytes()).queries

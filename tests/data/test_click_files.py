@@ -151,10 +151,10 @@ def test_files_that_are_not_npz_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No such file"):
         load_clicks(path, lists)
     path.write_bytes(b"1 qid:1 1:0.5\n")
-    with pytest.raises(DataError, match="not a sound"):
+    with pytest.raises(DataError, match="not a valid"):
         load_clicks(path, lists)
     np.save(tmp_path / "one.npy", np.zeros(3))
-    with pytest.raises(DataError, match="not a sound"):
+    with pytest.raises(DataError, match="not a valid"):
         load_clicks(tmp_path / "one.npy", lists)
     save_clicks(example().clicks, path)
     whole = path.read_bytes()

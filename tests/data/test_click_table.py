@@ -61,7 +61,7 @@ def test_observations_grades_and_weights_are_read() -> None:
     assert (log.clicks.seen.tolist(), log.clicks.weights.tolist()) == ([1, 1, 1], [0.5, 1, 1])
     assert log.grades.tolist() == [1, 0]  # the last of each document
     assert log.account["rows not used, clicked, though the row says that it was not seen"] == 1
-    with pytest.raises(DataError, match=r"column 'grade' has 0\.5 in row 1, which is no grade"):
+    with pytest.raises(DataError, match=r"column 'grade' has 0\.5 in row 1, which is not a grade"):
         cp.read_log({**given, "grade": [0.5, 0, 0, 0]})
 
 
@@ -140,7 +140,7 @@ def test_every_row_is_used_or_counted_with_its_reason() -> None:
         "rows not used, the document is missing": 1,
         "rows not used, the query is missing": 1,
         "rows not used, the click is neither 1 nor 0, true nor false": 1,
-        "rows not used, the position is no whole number from 0 to 10,000": 1,
+        "rows not used, the position is not a whole number from 0 to 10,000": 1,
         "rows not used, the list has the document at an earlier row": 1,
     }
     assert (len(log.clicks.rows), int(log.clicks.clicks.sum())) == (3, 2)  # the joined row was clicked

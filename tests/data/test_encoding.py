@@ -78,8 +78,8 @@ def test_what_cannot_help_is_ignored_with_a_reason() -> None:
     assert dict(encoding.ignored) == {
         "constant": "has one value only",
         "rare": "is missing in more than 95% of the documents",
-        "title": "has another value in most documents, like an id or a free text",
-        "nested": "holds struct<a: int64>, which is no number, text, date or list of numbers",
+        "title": "has a different value in most documents, like an id or a free text",
+        "nested": "holds struct<a: int64>, which is not a number, text, date or list of numbers",
         "ragged": "holds lists of different lengths",
     }
     assert encoding.notes()[1] == (

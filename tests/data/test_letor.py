@@ -329,7 +329,7 @@ def test_broken_compression_is_refused(tmp_path: Path) -> None:
     text = "".join(f"1 qid:{i} 1:{i * 7919 % 1000}\n" for i in range(3000)).encode()
     for kind, packed in (("gzip", gzip.compress(text)), ("zstd", zstandard.ZstdCompressor().compress(text))):
         for cut in (8, len(packed) // 2, len(packed) - 1):
-            assert f"not a whole {kind} file" in str(problem(tmp_path, packed[:cut]))
+            assert f"not a complete {kind} file" in str(problem(tmp_path, packed[:cut]))
         garbled = bytearray(packed)
         garbled[len(packed) // 2 : len(packed) // 2 + 40] = b"\xaa" * 40
         assert isinstance(problem(tmp_path, bytes(garbled)), DataError)

@@ -278,7 +278,7 @@ def test_cascade_takes_a_session_down_to_its_first_click() -> None:
 
 def test_merged_logs_forget_the_clicks_above(clicks: Clicks) -> None:
     learner = method_of("ubm").learner(Linear().build(5), clicks)
-    with pytest.raises(DataError, match="a merged log forgets which clicks were above"):
+    with pytest.raises(DataError, match="a merged log does not record which clicks were above"):
         learner.conditional_probability(clicks)
     assert learner.click_probability(clicks).shape == clicks.rows.shape
 

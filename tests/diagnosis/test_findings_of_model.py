@@ -145,7 +145,7 @@ def test_tests_of_the_model_become_findings() -> None:
         tested, verdict="inconclusive", estimate=np.nan, lower=np.nan, p_value=np.nan, note="too few documents"
     )
     found = trust(hand_made({"trust": unclear}))
-    assert found.sentence.endswith("because of their position alone. Reason: too few documents.")
+    assert found.sentence.endswith("because of the position alone. Reason: too few documents.")
     assert (found.estimate, found.interval, found.p_value) == (None, None, None)
     assert found.advice == "Collect more searches, and show some documents at several positions."
     hidden = trust(hand_made({"trust": replace(unclear, note="the engine reacts to clicks, which hides trust bias")}))

@@ -30,6 +30,6 @@ def test_figures_of_an_untrained_cascade(clicks: Clicks) -> None:
 
 def test_conditional_figures_need_patterns(clicks: Clicks) -> None:
     learner = NeuralClickModel(model="dbn").learner(Linear().build(5), clicks)
-    with pytest.raises(DataError, match="forgets which clicks were above"):
+    with pytest.raises(DataError, match="does not record which clicks were above"):
         evaluate_clicks(learner, clicks)
     assert log_likelihood(learner.click_probability(clicks), clicks) < 0

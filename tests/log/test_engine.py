@@ -124,7 +124,7 @@ def test_settings_are_checked() -> None:
 def test_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match=r"no Spark master answers at spark://127\.0\.0\.1:1\."):
         connect("spark://127.0.0.1:1")
-    with pytest.raises(EngineError, match="no address of a Spark master"):
+    with pytest.raises(EngineError, match="not the address of a Spark master"):
         connect("spark://somewhere")
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(EngineError, match="Spark needs Java 17"):

@@ -166,7 +166,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     file.write_text(f"{HEAD}\tweek\tshuffled\nq\ta\t\tone\tperhaps\n")
     with pytest.raises(SettingError, match=r"day_column must be a column of the log, which has week, shuffled"):
         read_logged(file, settings=ReadSettings(day_column="dat"))
-    with pytest.raises(DataError, match=r"column 'week' has a value that is no day: 'one'. Give days as 2026-03-01"):
+    with pytest.raises(DataError, match=r"column 'week' has a value that is not a day: 'one'. Give days as 2026-03-01"):
         read_logged(file, settings=ReadSettings(day_column="week"))
     with pytest.raises(DataError, match=r"column 'shuffled' has 'perhaps', which is neither 1 nor 0"):
         read_logged(file, settings=ReadSettings(randomised_column="shuffled"))

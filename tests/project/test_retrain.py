@@ -16,7 +16,7 @@ from clickprism.project.create import init
 from clickprism.project.retrain import Gain, verdict
 from clickprism.project.run import Project
 from clickprism.project.settings import FILE, ProjectSettings, Promotion, Source
-from clickprism.project.steps import RANKERS, STEPS, Context, Kept
+from clickprism.project.steps import RANKERS, STEPS, Context, StepRecord
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.bundle.deployment import Deployment
 from tests.project.conftest import TASTE
@@ -96,9 +96,9 @@ def test_a_better_ranker_is_released_gradually_and_promoted_by_clicks(tmp_path: 
         version = Bundle.load(shop / RANKERS / ranker / "bundle").version
         better = {"new": True, "promote": True, "reason": "It is better."}
         for step, result in (("train", {"version": version, "folder": ranker}), ("compare", better)):
-            context.kept[step] = Kept("", {}, "", "", result)
+            context.records[step] = StepRecord("", {}, "", "", result)
         made = promote.make(context)
-        context.kept["promote"] = Kept("", {}, "", made.text, made.result)
+        context.records["promote"] = StepRecord("", {}, "", made.text, made.result)
         return dict(made.result)
 
     old, new = (linear_bundle(shop / RANKERS / name / "bundle", [w, 0.0, 0.0]) for name, w in (("a", 1.0), ("b", 2.0)))

@@ -281,5 +281,5 @@ def test_a_compressed_normaliser_of_a_model_is_refused(tmp_path: Path) -> None:
     packed = io.BytesIO()
     np.savez_compressed(packed, allow_pickle=False, mean=np.zeros(10_000_000))
     MANIFEST.save(tmp_path, about, {"network.safetensors": network, "normaliser.npz": packed.getvalue()})
-    with pytest.raises(DataError, match="is compressed, which no model is"):
+    with pytest.raises(DataError, match="is compressed, unlike the files of a model"):
         Model.load(tmp_path)

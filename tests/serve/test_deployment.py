@@ -68,7 +68,7 @@ def test_broken_bundles_are_not_promoted(bundles: list[Path], tmp_path: Path) ->
         deployment.promote(broken)
     assert deployment.pointer().version == version(bundles[0])
     deployment.pointer_file.write_text('{"version": "../../etc", "since": ""}', encoding="utf-8")
-    with pytest.raises(DataError, match="no version of a bundle"):
+    with pytest.raises(DataError, match="not a version of a bundle"):
         deployment.pointer()
 
 

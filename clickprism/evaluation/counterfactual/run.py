@@ -131,7 +131,7 @@ class _Intervals:
         return Range(value, max(value - step, 0.0), value + step)
 
     def of(self, parts: Parts) -> tuple[Range, Range]:
-        """Return the value and its difference to the log, both wider by what the log does not show."""
+        """Return the value and its difference to the log, with intervals widened for what the log does not show."""
         more = np.sqrt(parts.curve_variance + (parts.model_variance if self.settings.unit == "search" else 0.0))
         value = float(self.placed.shares @ parts.per_query)
         step = self.reach * np.hypot(self._error(parts.per_query, parts.per_list), more)

@@ -224,7 +224,7 @@ class Predictions:
 
     @cached_property
     def exposure(self) -> Float64:
-        """Return the number of impressions at the first position that those of each document are equivalent to."""
+        """Return the impressions of each document, converted to impressions at the first position."""
         return self.by_document(self.impressions * self.at)
 
     @cached_property
@@ -355,7 +355,7 @@ class Days:
         return cls(day, (CALM + (weight * rates).sum(axis=0)) / (CALM + (weight * rest).sum(axis=0)))
 
     def shift(self, placed: Placed, matched: Matched, weight: Float64) -> float:
-        """Return by what share weighted matching sessions got more clicks because of the days they were on."""
+        """Return the relative increase in clicks of weighted matching sessions that is due to their days."""
         log, entries = placed.clicks, matched.entries
         if not len(entries):
             return 0.0
@@ -374,8 +374,8 @@ class Checks:
     Each check corrects an estimate, and widens its interval by half of the correction and twice its standard error.
     """
 
-    # Clicks over predicted clicks where the log moved documents as the new ranking does, [queries, positions]; 1 where
-    # nothing moves
+    # Clicks over predicted clicks on documents that the log moved up (or down) as the new ranking does,
+    # [queries, positions]; 1 where no document moves
     ratio: Float64
     doubt: Float64  # How far off a corrected rate may be, as a share, [queries, positions]
     slope: Slope  # How many clicks lists get more if the model predicts one more

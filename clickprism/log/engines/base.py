@@ -28,7 +28,7 @@ BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class Engine(Protocol):
-    """What reads files into tables, runs expressions on them and writes the results."""
+    """Reads files into tables, runs expressions on them and writes the results."""
 
     name: str
     batch_rows: int
@@ -109,7 +109,7 @@ def moved(files: Iterable[Path], folder: Path, *, stem: str) -> list[Path]:
 
 
 def moved_days(draft: Path, folder: Path, *, stems: Mapping[date, str], schema: pa.Schema) -> dict[date, list[Path]]:
-    """Move the files of a draft to the folders of their days; a day without files gets one without rows."""
+    """Move the files of a draft to the folder of each day, and return them; a day without files gets an empty one."""
     found = {}
     for day, stem in stems.items():
         place = draft / f"day={day.isoformat()}"

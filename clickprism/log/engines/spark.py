@@ -187,7 +187,7 @@ def _start(master: str, settings: Mapping[str, str], log: Path, *, local: bool) 
     except ModuleNotFoundError as error:
         raise missing_extra(error) from None
     if SparkContext._active_spark_context is not None:
-        raise EngineError("this process has a Spark already, and can have but one. Close it first")
+        raise EngineError("this process already has a Spark session, and can have only one. Close it first")
     conf = SparkConf().setMaster(master).setAppName("clickprism").setAll(list(settings.items()))
     words = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     words |= {"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}
@@ -206,7 +206,7 @@ def _hosts(master: str) -> list[tuple[str, int]]:
     for each in master.removeprefix("spark://").split(","):
         host, _, port = each.rpartition(":")
         if not host or not port.isdecimal():
-            raise EngineError(f"{master} is no address of a Spark master. It is such as spark://host:7077")
+            raise EngineError(f"{master} is not the address of a Spark master. Example: spark://host:7077")
         found.append((host.strip("[]"), int(port)))
     return found
 
@@ -227,7 +227,7 @@ def _spark_schema(schema: pa.Schema) -> Any:
 
 @contextmanager
 def _errors(log: Path | None = None) -> Iterator[None]:
-    """Turn errors of Spark into one line: that of the cause."""
+    """Turn errors of Spark into an EngineError of one line that names the cause."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -249,12 +249,12 @@ def _cause(error: BaseException, said: str) -> str:
         while java_error is not None:
             text = str(java_error.toString())
             java_error = java_error.getCause()
-    except Exception:  # noqa: S110 - the JVM may be gone; what was said before will do
+    except Exception:  # noqa: S110 - the JVM may be gone; use the error found so far
         pass
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Traceback" in text and lines:
         return next((line for line in reversed(lines) if not line.startswith(("at ", "File ", "SQLSTATE"))), lines[0])[
             :300
         ]
-    told = [line.strip() for line in said.splitlines() if "rror" in line or "xception" in line]
-    return (told[0] if told else lines[0] if lines else type(error).__name__)[:300]
+    errors = [line.strip() for line in said.splitlines() if "rror" in line or "xception" in line]
+    return (errors[0] if errors else lines[0] if lines else type(error).__name__)[:300]

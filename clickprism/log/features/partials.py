@@ -117,7 +117,7 @@ def update_partials(
     settings: WindowSettings | None = None,
     examiner: Examiner | None = None,
 ) -> list[date]:
-    """Rebuild the partials of those of the days whose sessions, model or edges have changed, and return these days.
+    """Rebuild the partials of each day whose sessions, model or edges have changed; return the rebuilt days.
 
     Days without sessions lose their partials.
     """

@@ -31,7 +31,7 @@ class Window:
 
     @property
     def hours(self) -> int:
-        """Its length."""
+        """Length of the window in hours."""
         return (self.end - self.start) // HOUR
 
     @property

@@ -100,7 +100,7 @@ class Windows:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureReport:
-    """What the click features as of a time contain.
+    """Size and content of the click features as of a time.
 
     Attributes:
         as_of: Time at which the windows end (UTC).

@@ -100,7 +100,7 @@ class ColumnHistory:
         self._before = json.dumps(found)
 
     def compare(self, path: Path, columns: Mapping[str, str]) -> str:
-        """Return what is different in this file, as a sentence; empty if nothing is."""
+        """Return the differences of this file from earlier ones as a sentence; empty if there are none."""
         if not columns:
             return ""
         new = [name for name in columns if name not in self._known] if self._known else []

@@ -159,7 +159,7 @@ class Group:
         return len(self.files) >= GROUP_FILES or sum(file.size for file in self.files) >= GROUP_BYTES
 
     def add(self, part: Part) -> None:
-        """Take rows of the last file; those of several files are typed by one query."""
+        """Add rows of the last file; one query types the rows of several files."""
         self._parts.append((len(self.files) - 1, part))
         if sum(part.rows.texts.nbytes for _, part in self._parts) >= PART_BYTES:
             self.type_rows()
@@ -387,7 +387,7 @@ def _with_ordinal_base(
 
 
 def _settings(store: LogStore, given: LogSettings) -> LogSettings:
-    """Return the settings to use: those of a log with rows, which none may contradict; else all values, written out."""
+    """Return the stored settings of a log with rows, which no option may contradict; else all given values."""
     path, kept = store.folder / SETTINGS_FILE, store.settings
     others = [name for name in given.values if kept.part(name) != given.part(name)]
     if path.exists() and not others:
@@ -471,7 +471,7 @@ class _Run:
             raise DataError(problem, file=file.path, remedy="Run the same command again when it is complete")
 
     def compact(self, many: int) -> None:
-        """Merge small files of the days that got rows, where there are more than so many."""
+        """Merge the small files of each day that got rows, if the day has more than the allowed number."""
         from clickprism.log.compact import compact
 
         if self.days and not self.dry_run:
@@ -618,5 +618,5 @@ def _failing(folder: Path) -> Iterator[None]:
         with writing(folder):
             raise OSError(first_line(error)) from None
     except (duckdb.Error, pa.ArrowException) as error:
-        remedy = "Nothing was half done: run the same command again, and report this if it comes again"
+        remedy = "The log was not changed partially. Run the same command again, and report this error if it repeats"
         raise EngineError(f"{type(error).__name__}: {first_line(error)}. {remedy}") from None

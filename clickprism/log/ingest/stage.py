@@ -49,7 +49,7 @@ _BROKEN_BYTES: Final = 16 << 20
 
 
 def days_of_rows(rows: pa.Table) -> list[tuple[date, pa.RecordBatch]]:
-    """Return rows as `schema.ROW` has them, split by the day of their time."""
+    """Return rows in the columns of `schema.ROW`, split by day (UTC)."""
     days = rows["time"].cast(pa.int64()).to_numpy() // _DAY
     if (days[1:] < days[:-1]).any():
         order = np.argsort(days, kind="stable")
@@ -150,9 +150,9 @@ class Stage:
         return sorted({part.day for part in [*self._parts, *self._held]})
 
     def deduplicate(self, stored: Sequence[str], *, use: Collection[int]) -> Counter[int]:
-        """Find the rows whose key is new, and count them by the number of their file.
+        """Find the rows whose key is new, and return how many there are by file number.
 
-        New is the first row of each key of a day that no stored file has.
+        A row is new if no stored file of its day has its key, and no earlier row of this run.
         """
         self._finish_held()
         bounds = np.cumsum([0, *(len(part.batch) for part in self._parts)])
@@ -223,7 +223,7 @@ class Stage:
 
 
 def _groups(tables: Iterator[pa.Table], *, most: int | None = None) -> Iterator[pa.Table]:
-    """Join tables until they have the rows of a row group, or so many bytes."""
+    """Join consecutive tables until each has the rows of a row group or the maximum number of bytes."""
     some: list[pa.Table] = []
     for table in tables:
         some.append(table)

@@ -129,7 +129,7 @@ class Watermark:
         return f"{query} ORDER BY {self._column}"
 
     def begin(self, rows: Any) -> None:
-        """Keep the limits of a run, before anything of it is ingested."""
+        """Store the limits of a run before any of its rows is ingested."""
         if self._column not in rows.column_names:
             raise SettingError("watermark", self._column, f"be a column of the query ({', '.join(rows.column_names)})")
         if rows[self._column].null_count:

@@ -1,4 +1,4 @@
-"""Every format becomes JSON texts with the number of their row: JSON lines, CSV and Parquet, plain, gzip or zstd.
+"""Read JSON lines, CSV and Parquet, plain, gzip or zstd: each row becomes a JSON text with its row number.
 
 Compression is recognised by the first bytes, not by the name. Files are read in blocks, so that neither a large file
 nor a small one that expands to terabytes fills the memory. What can be read of a broken file is read.
@@ -72,7 +72,7 @@ class Rows:
         numbers: Line of each row from 1; in Parquet its row.
         bad: Rows that could not be brought into this form.
         read: Bytes of the file that were read for these rows.
-        raw: The rows as they are in a CSV file; None if they are the texts.
+        raw: The lines of a CSV file; None for other formats, whose rows are the texts.
         header: First line of a CSV file, empty if it has none; None of other files.
     """
 
@@ -89,7 +89,7 @@ class Rows:
 
 
 class Block(NamedTuple):
-    """Some text, the bytes of the file read so far, what is wrong with the file from here on, and whether it ends."""
+    """Some text, the bytes of the file read so far, an error of the rest of the file, and whether the file ends."""
 
     data: bytes
     read: int
@@ -285,7 +285,7 @@ class Dialect:
         return line.getvalue()
 
     def fault(self, record: bytes, fields: int) -> str | None:
-        """Return the code of what is wrong with a record, or None."""
+        """Return the code of the error in a record, or None."""
         delimiter = self.delimiter.encode()
         if not self.quote or b'"' not in record:
             if b"\r" in record:
@@ -301,7 +301,7 @@ class Dialect:
 
 @lru_cache(maxsize=16)
 def _patterns(delimiter: bytes, fields: int) -> list[re.Pattern[bytes]]:
-    """Match a record of so many fields, of any number, and one with a carriage return outside of quotes.
+    """Return patterns: a record of this number of fields, of any number, and with a carriage return outside of quotes.
 
     A quote opens a field at its start and closes it at its end; a doubled one is part of the field.
     """
@@ -441,7 +441,7 @@ def _table(records: Sequence[bytes], dialect: Dialect, fields: int) -> pa.Table:
 
 
 def _as_json(table: pa.Table, columns: Sequence[tuple[str, str]], connection: duckdb.DuckDBPyConnection) -> pa.Array:
-    """Return rows as JSON texts: `columns` are names and the SQL of their values."""
+    """Return rows as JSON texts; `columns` holds the name of each column and the SQL of its value."""
     pairs = ", ".join(f"{literal(name)}, {sql}" for name, sql in columns)
     with connection.cursor() as cursor:
         cursor.register("rows_of_file", table)

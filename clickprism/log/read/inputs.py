@@ -51,7 +51,7 @@ def find_inputs(paths: Sequence[Path | str]) -> list[Path]:
 
 
 def extension(path: Path) -> str:
-    """Return the ending that names the format, without that of the compression.
+    """Return the suffix that names the format, without the suffix of the compression.
 
     >>> extension(Path("log.2024.CSV.gz")), extension(Path("log"))
     ('.csv', '')

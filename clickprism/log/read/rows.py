@@ -140,7 +140,7 @@ def _pointer(way: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """How rows of a source become ours.
+    """How rows of a source are converted to rows with our fields.
 
     Attributes:
         reading: the rows it was made for.
@@ -163,7 +163,7 @@ class Plan:
         return f"t_{name}" if name in self.fields else NOTHING
 
     def name(self, name: str) -> str:
-        """Return what the source calls one of our fields."""
+        """Return the name that one of our fields has in the source."""
         return self.fields[name].path if name in self.fields else name
 
 
@@ -312,7 +312,7 @@ REASONS: Final = {
     "unreadable": "this part of the Parquet file cannot be read",
     "not-json": "the line is not JSON",
     "not-object": "the line is JSON, but not an object",
-    "field-count": "the line has not as many fields as the header",
+    "field-count": "the line does not have as many fields as the header",
     "stray-quote": "a quote is neither around a field nor doubled",
     "stray-return": "the line has a carriage return in the middle",
     "unknown-kind": "the row does not say what kind of event it is",
@@ -356,7 +356,7 @@ def shown(text: str, most: int = 60) -> str:
 
 
 def bad_table(rows: Sequence[Bad]) -> pa.Table:
-    """Return broken rows in the order of their lines."""
+    """Return broken rows as a table, sorted by line."""
     rows = sorted(rows, key=lambda row: row.line)
     values = [(row.line, f"{row.code}: {REASONS[row.code]}", row.field, row.value, row.raw) for row in rows]
     columns = zip(*values, strict=True) if rows else [()] * len(BAD)
@@ -532,7 +532,7 @@ class Part:
 
     @property
     def key(self) -> object:
-        """What must be equal for rows to be read by one query; search ids of yandex contain the file."""
+        """Rows with the same key are read by one query; search ids of yandex contain the file."""
         return self.schema, repr(self.settings), self.path if self.schema == "yandex" else None
 
 
@@ -584,5 +584,5 @@ def _run(sql: str, table: pa.Table, file: Path, connection: duckdb.DuckDBPyConne
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
-        problem = f"cannot be read as it should: {str(error).splitlines()[0]}"
+        problem = f"cannot be read as expected: {str(error).splitlines()[0]}"
         raise DataError(problem, file=file, remedy="Check the mapping and the file") from None

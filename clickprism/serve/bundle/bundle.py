@@ -49,7 +49,7 @@ def opened(folder: Path, name: str) -> BufferedReader:
         handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         is_link = error.errno == errno.ELOOP
-        problem = "is a link, which no bundle has" if is_link else f"cannot be read ({error.strerror})"
+        problem = "is a link, and a bundle has no links" if is_link else f"cannot be read ({error.strerror})"
         raise DataError(problem, file=folder / name, remedy=REMEDY) from None
     about = os.fstat(handle)
     if not stat.S_ISREG(about.st_mode) or about.st_size > largest:
@@ -72,7 +72,7 @@ def _digest(folder: Path, name: str) -> str:
 
 
 def _changed(file: Path) -> DataError:
-    return DataError("was changed after the bundle was made: its SHA-256 is another", file=file, remedy=REMEDY)
+    return DataError("was changed after the bundle was made: its SHA-256 differs", file=file, remedy=REMEDY)
 
 
 SCHEMA: Final = 2

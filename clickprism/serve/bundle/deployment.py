@@ -52,7 +52,7 @@ class Pointer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         for version in (self.version, *self.previous):
             if not _VERSION.fullmatch(version):
-                raise ValueError(f"{version[:80]!r} is no version of a bundle")
+                raise ValueError(f"{version[:80]!r} is not a version of a bundle")
 
 
 @final
@@ -112,7 +112,7 @@ class Deployment:
         return self.pointer_file.exists()
 
     def pointer(self) -> Pointer:
-        """Return what is current; raise a DataError if nothing was promoted, or the pointer is damaged."""
+        """Return the pointer to the current bundle; raise DataError if there is none or it is damaged."""
         command = f"clickprism model promote BUNDLE --to {self.folder}"
         try:
             return msgspec.json.decode(self.pointer_file.read_bytes(), type=Pointer)

@@ -29,7 +29,7 @@ OBJECTIVES: Final = ("lambdarank", "custom", "none")
 
 
 def checked_trees(text: str, *, features: int) -> str:
-    """Return a LightGBM model that is safe to read, written again from what was checked.
+    """Return a LightGBM model that is safe to read, written again from the checked values.
 
     Each tree must be a tree, split on existing features, and end in finite numbers; nothing else of the text is kept.
     """
@@ -87,13 +87,13 @@ def _tree(values: Mapping[str, str], features: int) -> str:
         return found
 
     if not np.isfinite(array("leaf_value", leaves, np.float64)).all():
-        raise ValueError("a leaf is no number")
+        raise ValueError("a leaf is not a number")
     categories = 0
     if splits:
         feature, decision = array("split_feature", splits), array("decision_type", splits)
         threshold = array("threshold", splits, np.float64)
         if feature.min() < 0 or feature.max() >= features:
-            raise ValueError("it splits on a feature that there is not")
+            raise ValueError("it splits on a feature that does not exist")
         children = np.concatenate([array("left_child", splits), array("right_child", splits)])
         inner, parents = children >= 0, np.tile(np.arange(splits), 2)
         if (children[inner] <= parents[inner]).any() or (children >= splits).any() or (children < -leaves).any():
@@ -107,7 +107,7 @@ def _tree(values: Mapping[str, str], features: int) -> str:
             if categories < 1 or ends[0] != 0 or ends[-1] != len(words) or (np.diff(ends) < 0).any():
                 raise ValueError("its categories do not fit together")
             if not np.isin(threshold[by_category], np.arange(categories)).all():
-                raise ValueError("it splits on categories that there are not")
+                raise ValueError("it splits on categories that do not exist")
     return "\n".join([*lines, f"num_cat={categories}", "is_linear=0", "shrinkage=1"])
 
 
@@ -143,7 +143,7 @@ def main(folder: Path, memory: int, seconds: int) -> int:
     from clickprism.serve.bundle.bundle import Bundle
     from clickprism.serve.scoring.scorer import open_scorer
 
-    with suppress(ImportError):  # libraries need address space of their own, so they are loaded before the limit
+    with suppress(ImportError):  # libraries need address space too, so they are loaded before the limit is set
         import onnxruntime  # noqa: F401
         import safetensors.numpy  # noqa: F401
     size = sum(file.stat().st_size for file in folder.iterdir()) if folder.is_dir() else 0

@@ -111,7 +111,7 @@ class Source:
 
     @property
     def normaliser(self) -> Normaliser | None:
-        """What the ranker does to raw features first; None if nothing."""
+        """How the ranker normalises raw features; None if it does not."""
         given = self.model.normaliser
         return None if given is None or given.kind == "none" else given
 
@@ -166,9 +166,9 @@ class Package:
     """An export before it is written.
 
     Attributes:
-        files: Contents by name; a single file is written as `--out`, several into it as a folder.
-        reader: Returns the scores that the files give to raw features, [rows], by a reader of their format.
-        missing: Whether the reader knows missing values (NaN).
+        files: Contents by file name. One file is written as `--out`; several are written into the folder `--out`.
+        reader: Returns scores of raw features, [rows], computed from the files by a library that reads this format.
+        missing: Whether the reader supports missing values (NaN).
         offset: By how much the model's scores are higher, if the format has no constant term.
         notes: What a user has to know or do.
         forest: The trees over raw features; None for other rankers.

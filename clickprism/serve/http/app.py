@@ -132,7 +132,7 @@ class Service:
 
 @final
 class Endpoint:
-    """What answers at one path, by method: guards, handler, log line, metrics."""
+    """Handlers of one path by HTTP method, with guards, log line and metrics."""
 
     def __init__(
         self, service: Service, label: str, handlers: Mapping[str, Handler], *, open_to_all: bool = False

@@ -12,7 +12,7 @@ from msgspec import Meta
 from clickprism.serve.http.problems import CONTENT_TYPE, UNREADABLE, Details, Problem, malformed
 from clickprism.serve.settings import ServeSettings
 
-LARGEST: Final = 1e15  # of a feature: more loses its meaning in 32 bits, and a network may overflow on it
+LARGEST: Final = 1e15  # largest feature value: larger ones lose precision in 32 bits and may overflow in a network
 
 Id = Annotated[str, Meta(min_length=1, max_length=512)]
 Text = Annotated[str, Meta(max_length=100_000)]

@@ -48,7 +48,7 @@ class Metrics:
         self.swaps = counter("model_swaps", "New models, by outcome", "outcome")
         self.problem = gauge("model_problem", "Workers whose deployment points to a model that cannot be served")
         self.ready = gauge("ready", "Workers that can rank")
-        self._model = gauge("model", "Workers by the version of their model", "version")
+        self._model = gauge("model", "Workers by model version", "version")
         self.age = gauge("feature_age_seconds", "Age of the features in the store", mode="livemostrecent")
         self.shadow = counter("shadow_requests", "Requests of the shadow model, by outcome", "outcome")
         self.shadow_differs = counter(

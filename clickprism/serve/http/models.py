@@ -239,13 +239,13 @@ class Models:
         return next((each.problem for each in self._followers.values() if each.problem is not None), None)
 
     def answer(self) -> ModelsAnswer:
-        """Return what is loaded."""
+        """Return a description of the loaded model."""
         live = self.current.live
         models = [each.live.answer(role) for role, each in self._followers.items() if each.live is not None]
         return ModelsAnswer(models, list(live.previous) if live else [], self.problem(), self.stored())
 
     def stored(self) -> dict[str, Any] | None:
-        """Return what the store has; None without a store."""
+        """Return a description of the store; None without a store."""
         if self.store is None:
             return None
         try:

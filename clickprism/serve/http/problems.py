@@ -20,7 +20,7 @@ _FIELD = re.compile(r"(?:missing required|contains unknown) field `([^`]+)`")
 class Details(msgspec.Struct, omit_defaults=True):
     """The body of an error."""
 
-    title: str  # The status in words
+    title: str  # Standard phrase of the HTTP status, such as Not Found
     status: int  # Status of HTTP
     detail: str  # What is wrong with this request, and what to do
     request_id: str  # Id of the request in the log of the service

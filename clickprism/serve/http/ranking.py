@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ENCODE: Final = msgspec.json.Encoder().encode
 THREADS: Final = 4
-"""Of a worker, for what would delay other requests: language models, and stores over the network."""
+"""Threads of a worker for work that would delay other requests: language models, and stores over the network."""
 MODELS: Final = 3
 """Number of models whose scores of a query are remembered: the current one, a challenger and a shadow."""
 
@@ -47,7 +47,7 @@ class Inputs(msgspec.Struct, frozen=True, gc=False):
 
 
 def look_up(request: RankRequest, live: Live, store: FeatureStore | None, *, other: Live | None = None) -> Inputs:
-    """Ask the store once for what the request does not say, and the model or the other one needs or can use."""
+    """Look up once in the store the values that the models need or can use and the request does not contain."""
     ids, bare = request.ids()
     nothing = Inputs(request, ids, bare, None)
     if store is None:
@@ -161,7 +161,7 @@ def order(scores: Float64, depth: int | None) -> Int64:
 
 
 def items(inputs: Inputs, places: Int64, scored: Scored) -> list[Item]:
-    """Return the documents at these places, at most `top`, with the parts of their scores if these were asked for."""
+    """Return the documents at these rows, at most `top`, with the parts of each score if the request asks for them."""
     if inputs.request.top is not None:
         places = places[: int(inputs.request.top)]
     made = list(map(Item, map(inputs.ids.__getitem__, places.tolist()), scored.scores[places].tolist()))

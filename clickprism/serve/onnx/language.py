@@ -175,8 +175,8 @@ def _direction(graph: Graph, states: str, kind: int) -> str:
 
 
 MEASURE: Final = "nDCG(exp)@10"
-LOSS: Final = 0.005  # of the measure, that int8 may lose
-SAME: Final = 1e-3  # by how much the log odds of a graph in single precision may differ from PyTorch's
+LOSS: Final = 0.005  # how much of the measure int8 may lose
+SAME: Final = 1e-3  # maximum difference of log odds between a single-precision graph and PyTorch
 QUERIES, DOCUMENTS = 16, 16
 HIGHEST: Final = 4
 

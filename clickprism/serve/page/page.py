@@ -181,7 +181,7 @@ class Page:
         }
 
     def _examples(self, live: Live | None) -> tuple[Examples, str]:
-        """Return those of the bundle that is served, read once for each version, and a problem."""
+        """Return the examples of the served bundle, read once for each version, and a problem if there are none."""
         if live is None:
             return NOTHING, "The model is not loaded yet."
         if self._read[0] != live.version:

@@ -88,7 +88,7 @@ def read_diagnosis(log: Path | None, bundle: Bundle | None = None) -> tuple[Diag
 
 
 def read_project(folder: Path | None) -> list[tuple[str, str]]:
-    """Return what the last run of a project says of it; empty without a project, or if its record cannot be read."""
+    """Return the record of the last run of a project; empty without a project, or if the record cannot be read."""
     if folder is None:
         return []
     try:
@@ -220,7 +220,7 @@ def suggestions(examples: Examples, wanted: str = "", *, most: int = 6) -> list[
 
 
 def most_changed(examples: Examples, *, most: int, rerank_depth: int | None = None) -> list[tuple[Example, int]]:
-    """Return the queries whose served ranking differs most from the log, with the number of documents that moved."""
+    """Return the queries whose served ranking differs most from the log, each with the number of changed ranks."""
     counts = []
     for query in examples.queries[:SCANNED]:
         ranks = _ranks(np.array([each.debiased for each in query.documents]), rerank_depth)
@@ -249,7 +249,7 @@ def _bars(values: Float64, texts: Iterable[str], *, longest: float = 1.0) -> lis
 
 
 def _evidence(shown: int, clicks: int, observation: float) -> str:
-    """Return what the log says of a document.
+    """Return a sentence on the clicks and impressions of a document in the log.
 
     >>> _evidence(100, 2, 0.25)
     'It was clicked in 2 of 100 impressions, at positions observed 25% as often as position 1: relevance 8.0%.'

@@ -23,12 +23,12 @@ from clickprism.types import Float32, Float64, Int64
 FIELDS: Final = ("evidence.clicks", "evidence.exposure", "evidence.impressions")
 """The fields of a store that `clickprism store publish --estimates` fills."""
 LARGEST: Final = 1e6
-HIGHEST: Final = 50.0  # of a log relevance, so that its exponential is finite
+HIGHEST: Final = 50.0  # maximum log relevance, so that its exponential is finite
 
 
 @final
 class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much a ranker is trusted against clicks on a pair.
+    """How much weight the ranker has against the clicks on a pair.
 
     Attributes:
         strength: Shape a of the prior; the standard deviation of relevance about the ranker's is 1 / sqrt(a) of it.
@@ -48,7 +48,7 @@ class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise SettingError("level", self.level, f"be from {-LARGEST:g} to {LARGEST:g}")
 
     def join(self, scores: Float64, known: Float32) -> tuple[Float64, dict[str, Float64]]:
-        """Return the joined scores, and what they consist of.
+        """Return the joined scores, and the parts that they consist of.
 
         Args:
             scores: Of the ranker, for the documents of one query, [n]; NaN stays NaN.

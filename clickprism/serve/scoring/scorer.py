@@ -63,7 +63,7 @@ class Scored(msgspec.Struct, frozen=True, eq=False):
 
 
 class Scorer(Protocol):
-    """What scores with a bundle.
+    """Scores documents with a bundle.
 
     Attributes:
         kind: Kind of the ranker.
@@ -132,7 +132,7 @@ def open_session(content: bytes, *, threads: int, file: object, varying: bool = 
 
 
 NAME: Final = "sample.json"
-TOLERANCE: Final = 1e-4  # of the largest score: other processors add in another order
+TOLERANCE: Final = 1e-4  # relative to the largest score: other processors may add in a different order
 
 
 def read_sample(bundle: Bundle) -> tuple[Candidates, Float64]:

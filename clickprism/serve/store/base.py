@@ -26,7 +26,7 @@ from clickprism.types import Bool, Float32, Float64, Int64, check
 
 REMEDY: Final = "Publish it again: clickprism store publish"
 LAYOUT: Final = 1
-"""Of what is stored; readers refuse any other."""
+"""Version of the stored format; readers refuse any other."""
 IMPUTED: Final = "imputed"
 """The field with the imputed relevance of a pair."""
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
@@ -44,7 +44,7 @@ class StoreUnavailableError(ClickprismError):
 @final
 @dataclass(frozen=True, eq=False)
 class StoreInfo:
-    """What one version of a store is."""
+    """Description of one version of a store."""
 
     version: str  # Version, as every answer names it; other content has another version
     as_of: datetime  # Time of the features (UTC, without a zone)
@@ -74,7 +74,7 @@ class StoreInfo:
 
     @classmethod
     def from_plain(cls, values: Any, *, what: str) -> StoreInfo:
-        """Return what `plain` gave; a DataError that names `what` if it is something else.
+        """Return the object that `plain` converted; a DataError that names `what` if it is something else.
 
         >>> info = StoreInfo("v", datetime(2026, 3, 1), ("a",), np.array([np.nan], np.float32), 2)
         >>> StoreInfo.from_plain(info.plain(), what="here").empty
@@ -124,7 +124,7 @@ class Found(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def x(self) -> Float32:
-        """Rows in the order of the question, copied, `info.empty` where there is none, [n, L]."""
+        """Features of the pairs in the order of the request, copied; `info.empty` for a pair without any, [n, L]."""
         if self.whole:
             return self.rows.take(self.places, axis=0)
         x = np.repeat(self.info.empty[None], len(self.places), axis=0)
@@ -148,7 +148,7 @@ class FeatureStore(Protocol):
 
     @property
     def info(self) -> StoreInfo:
-        """Of the current version."""
+        """Description of the current version."""
         ...
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
@@ -240,7 +240,7 @@ def pack(document_ids: Sequence[str], rows: Float32) -> bytes:
 
 
 def unpack(value: Buffer, *, fields: int, what: str) -> Block:
-    """Return what `pack` has packed; a DataError that names `what` if it is damaged or of another version."""
+    """Return the values that `pack` packed; a DataError that names `what` if it is damaged or of another version."""
     start = _HEADER.size
     magic, count, size, width, total = _HEADER.unpack_from(value) if len(value) >= start else (b"", 0, 0, 0, 0)
     first = start + size + -size % 8

@@ -146,7 +146,7 @@ class LmdbStore:
 
     @property
     def info(self) -> StoreInfo:
-        """Of the current version."""
+        """Description of the current version."""
         return self._current().info
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
@@ -232,7 +232,7 @@ class LmdbBuilder:
         self._held.close()
 
     def present(self) -> StoreInfo | None:
-        """Return what is current if it is whole; None otherwise."""
+        """Return the current version if it is complete; None otherwise."""
         try:
             return open_snapshot(current_folder(self.folder)).info
         except (DataError, StoreUnavailableError, FileNotFoundError):
@@ -262,7 +262,7 @@ class LmdbBuilder:
         return self._env
 
     def seal(self, info: StoreInfo) -> LmdbSnapshot:
-        """Bring what was put to disk, and return it to look at; it is not current yet."""
+        """Write the new version to disk and return it for inspection; it is not current yet."""
         env = self._commit()
         with write_errors(self.folder):
             env.sync(True)
@@ -279,7 +279,7 @@ class LmdbBuilder:
         return open_snapshot(self._sealed)
 
     def switch(self) -> None:
-        """Make what was sealed current; remove versions that were replaced longer ago than the grace."""
+        """Make the sealed version current; remove versions that were replaced longer ago than the grace period."""
         with write_errors(self.folder):
             before = self.present() and current_folder(self.folder)
             write_file(self.folder / POINTER, self._sealed.name)

@@ -136,7 +136,7 @@ class Published:
 
 
 def builder(to: Path | str, *, grace: float = DEFAULT.grace, waiting: Callable[[], None] | None = None) -> Builder:
-    """Return what fills the store at this address: a folder, or `redis://host:port/0?prefix=name`."""
+    """Return a builder that fills the store at this address: a folder, or `redis://host:port/0?prefix=name`."""
     if is_remote(str(to)):
         from clickprism.serve.store.redis import RedisBuilder
 
@@ -232,7 +232,7 @@ def _fill(target: Builder, batches: Iterator[pa.RecordBatch], info: StoreInfo, p
 
 
 def _describe(sources: Sequence[Source], as_of: datetime | None) -> StoreInfo:
-    """Return what will be current, without the number of pairs; the version is a hash of all that is published."""
+    """Return the description of the new version, without the number of pairs; its version is a hash of the content."""
     if not sources:
         raise SettingError("log", None, "be given, or --features, --imputed or --estimates")
     fields = tuple(name for source in sources for name in source.fields)

@@ -89,7 +89,7 @@ class RedisAddress:
 
 @final
 class RedisSnapshot:
-    """One version."""
+    """One version of a store, open to read."""
 
     def __init__(self, client: redis.Redis, address: RedisAddress, name: str) -> None:
         self.name, self._client, self._address = name.encode(), client, address
@@ -132,7 +132,7 @@ class RedisStore:
 
     @property
     def info(self) -> StoreInfo:
-        """Of the current version."""
+        """Description of the current version."""
         with self._address.reaching():
             name: Any = self._client.get(self._address.key("current"))
             if name != self._snapshot.name:
@@ -191,7 +191,7 @@ class RedisBuilder:
         self._client.close()
 
     def present(self) -> StoreInfo | None:
-        """Return what is current if it is whole; None otherwise."""
+        """Return the current version if it is complete; None otherwise."""
         with self._address.reaching(), suppress(DataError):
             name: Any = self._client.get(self._address.key("current"))
             return None if name is None else RedisSnapshot(self._client, self._address, name.decode()).info
@@ -220,7 +220,7 @@ class RedisBuilder:
             return RedisSnapshot(self._client, self._address, self._draft)
 
     def switch(self) -> None:
-        """Make what was sealed current; versions before expire after the grace."""
+        """Make the sealed version current; earlier versions expire after the grace period."""
         current, own = self._address.key("current"), self._address.key("lock")
         with self._address.reaching(), self._client.lock(own.decode(), timeout=_SWITCH_SECONDS):
             for pipe, key in self._keys(self._start):
