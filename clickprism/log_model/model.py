@@ -64,7 +64,7 @@ from clickprism.log_model.shape import refine
 from clickprism.log_model.terms import Covariates, Form, with_query_means
 from clickprism.types import Clicks, Float64, Int64, Text
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 MANIFEST: Final = Manifest(
     "log_model.json", re.compile(r"arrays-[0-9a-f]{16}\.npz"), "a manifest of the model of a log"
 )
@@ -251,7 +251,9 @@ class LogModel:
         at = np.minimum(positions, len(self.curve)) - 1
         query = self.query_of[rows]
         seen = np.where(query >= 0, self.query_curves[query, at], self.curve.values[at])
-        return np.asarray(np.clip(seen * self.cold()[rows] + self.parameters.beta[at], 0.0, 1.0))
+        relevance = self.unshown.copy()
+        relevance[self.relevance.rows] = self.relevance.expected
+        return np.asarray(np.clip(seen * relevance[rows] + self.parameters.beta[at], 0.0, 1.0))
 
     def browsing(self, log: Logged | Clicks) -> Test:
         """Test whether observation depends on the last click above, given the clicks above.

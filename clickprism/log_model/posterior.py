@@ -5,7 +5,7 @@
 
 Clicks measure how attractive a result is, which is not only its relevance, and a log cannot separate the two. So the
 value of a pair with few clicks stays nearer to its prior than the likelihood of clicks asks for: its prior strength is
-K (1 + 4 (1 - w)^4), with the weight w = E / (E + K) of its clicks.
+K (1 + 6 (1 - w)^4 (1 - W)^4), with the weight w = E / (E + K) of its clicks and the mean W of w over the log.
 
 Errors in the slope of the prior by first-shown position are not alike either: a slope that is too flat turns the order
 of all documents without clicks around, while one that is too steep keeps the order of the engine. So the value uses a
@@ -37,7 +37,7 @@ from clickprism.types import Float64, Int64, Text, slices
 POINTS: Final = 81  # points of the grid
 LEAST: Final = 0.01  # weight of a steepness that is taken into account
 CHUNK: Final = 100_000  # pairs
-CAUTION: Final = 4.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
+CAUTION: Final = 6.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
 FADE: Final = 4  # how fast this falls with the weight of the clicks
 STEEPER: Final = 1.0  # standard errors by which the prior of a value follows the order of the engine more closely
 SAMPLE: Final = 10_000  # pairs from which the prior strength is corrected
@@ -60,7 +60,8 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     factor, tail = _correction(pairs), (1 - confidence) / 2
     centre, lower, upper, _ = pairs.integrate(factor, tail)
     exposure, rate = fit.exposure, factor * problem.strengths(fit.theta, mean)[1]
-    caution = 1 + CAUTION * (rate / (exposure + rate)) ** FADE
+    unknown = rate / (exposure + rate)  # 1 - w
+    caution = 1 + CAUTION * (unknown * unknown.mean()) ** FADE
     theta = _towards_engine(fit)
     means, rates = _priors(problem, theta, shifts)
     table = (counts.clicks, counts.impressions, problem.log_observation(theta), trust)
@@ -72,12 +73,12 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     lower = np.exp(middle - np.hypot(np.maximum(middle - low, 0.0), reach))
     upper = np.minimum(np.exp(middle + np.hypot(np.maximum(high - middle, 0.0), reach)), 1.0)
     share = exposure / (exposure + caution * rate)
-    value, lower, upper, mean = (
-        np.minimum(each + added, 1.0) for each in (np.clip(value, lower, upper), lower, upper, mean)
+    value, centre, lower, upper, mean = (
+        np.minimum(each + added, 1.0) for each in (np.clip(value, lower, upper), centre, lower, upper, mean)
     )
     clicks, impressions = counts.by_pair(counts.clicks), counts.by_pair(counts.impressions)
     source = _source(fit, share)
-    found = Relevance(counts.rows, value, lower, upper, mean, exposure, share, source, impressions, clicks)
+    found = Relevance(counts.rows, value, centre, lower, upper, mean, exposure, share, source, impressions, clicks)
     return found, rate
 
 

@@ -260,7 +260,9 @@ class Relevance:
 
     Attributes:
         rows: Row of each pair in the log's documents, increasing, [pairs].
-        value: Posterior mean; where clicks are few, nearer to the prior and to the order of the engine, [pairs].
+        value: What pairs are ranked and graded by; where clicks are few, nearer to the order of the engine than
+            `expected`, [pairs].
+        expected: Posterior mean, from which clicks are predicted, [pairs].
         lower: Lower ends of the intervals, [pairs].
         upper: Upper ends, [pairs].
         prior: Prior mean m, before the pair's own clicks, [pairs].
@@ -273,6 +275,7 @@ class Relevance:
 
     rows: Int64
     value: Float64
+    expected: Float64
     lower: Float64
     upper: Float64
     prior: Float64

@@ -24,7 +24,7 @@ def relevance(rows: list[int], value: list[float], weight: list[float], impressi
     """Relevance of pairs; what no finding reads is 0."""
     none = np.zeros(len(rows))
     return results.Relevance(
-        np.array(rows), np.array(value), none, none, none, np.array(weight), none,
+        np.array(rows), np.array(value), np.array(value), none, none, none, np.array(weight), none,
         np.full(len(rows), "clicks"), np.array(impressions), none,
     )  # fmt: skip
 

@@ -71,6 +71,7 @@ def known_model(
         Relevance(
             rows,
             values[rows],
+            values[rows],
             nothing,
             nothing,
             np.full(len(rows), mean),

@@ -205,7 +205,7 @@ class Predictions:
         shown = np.zeros((size, int(groups.max()) + 1), dtype=np.bool_)
         shown[self.cell_rows, groups[self.cell_positions]] = True
         self.known = placed.filled & shown[rows, groups[columns]]  # shown at a position that can be compared
-        low, high = np.quantile(model.relevance.value, TAILS)
+        low, high = np.quantile(model.relevance.expected, TAILS)
         self.low, self.high = np.minimum(low * self.curve, 1.0), np.minimum(high * self.curve, 1.0)
         pairs, share = model.relevance, np.clip(model.relevance.share, LEAST, 1.0)
         # relevance without clicks, its strength in impressions at the first position, and the weight of the clicks
