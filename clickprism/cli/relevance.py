@@ -87,7 +87,9 @@ def estimate(
         other = settings.estimator.get("name", "log_model")
         given: dict[str, object] = {"imputation": imputation, "parameters": parameters, "days": days}
         given |= {"examination": examination, "estimator": None if other == "log_model" else other}
-        refuse_options(log, given)
+        refuse_options(log, given | {"min_users": settings.min_users or None})
+        if settings.min_users is None:
+            output.note("Pairs that few users saw are included: --min-users needs an ingested log (privacy).")
         found = estimate_table(
             logged, out, settings, outcome=outcome, propensities=propensities, folder=model, texts=texts
         )

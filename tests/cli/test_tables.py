@@ -98,7 +98,15 @@ def test_ubi_events_become_a_judgment_list_with_texts_in_two_commands(cli: Calla
 def test_session_files_are_estimated_as_they_are(table: Path, cli: Callable[..., Any]) -> None:
     lines = [f"q{n % 5}\t{'a,b' if n % 2 else 'b,a'}\t{'a' if n % 3 else ''}" for n in range(300)]
     (table.parent / "sessions.tsv").write_text("\n".join(["query\tdocuments\tclicks", *lines]))
-    assert cli("relevance", "estimate", "sessions.tsv", "--out", "e.parquet", "--json").json["pairs"] == 10
+    done = cli("relevance", "estimate", "sessions.tsv", "--out", "e.parquet", "--json")
+    assert done.json["pairs"] == 10
+    assert "Pairs that few users saw are included: --min-users needs an ingested log" in done.stderr
+
+
+def test_a_threshold_of_users_is_refused_where_it_would_not_be_applied(table: Path, cli: Callable[..., Any]) -> None:
+    words = ("relevance", "estimate", table.name, *MAP, "--out", "e.parquet", "--min-users")
+    assert "--min-users must be omitted: it needs an ingested log" in cli(*words, 5, code=2).stderr
+    assert "few users" not in cli(*words, 0).stderr
 
 
 @pytest.mark.long
