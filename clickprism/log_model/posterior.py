@@ -20,15 +20,14 @@ clustered by query).
 
 from __future__ import annotations
 
-import math
 from typing import Final, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logit
+from scipy.sparse import csr_array
+from scipy.special import expit, gammaln, logit
 from scipy.stats import norm
 
-from clickprism._util.compiled import compiled
 from clickprism.log_model.fit import Fit
 from clickprism.log_model.likelihood import HIGHEST, LOWEST, Problem
 from clickprism.log_model.results import Relevance
@@ -36,7 +35,8 @@ from clickprism.types import Float64, Int64, Text, slices
 
 POINTS: Final = 81  # points of the grid
 LEAST: Final = 0.01  # weight of a steepness that is taken into account
-CHUNK: Final = 100_000  # pairs
+CHUNK: Final = 256  # pairs that are integrated at once
+SLICE: Final = 100_000  # pairs whose errors are computed at once
 CAUTION: Final = 6.0  # by how much stronger the prior of a pair without clicks is than clicks alone ask for
 FADE: Final = 4  # how fast this falls with the weight of the clicks
 STEEPER: Final = 1.0  # standard errors by which the prior of a value follows the order of the engine more closely
@@ -65,7 +65,7 @@ def relevance(fit: Fit, *, confidence: float = 0.95) -> tuple[Relevance, Float64
     theta = _towards_engine(fit)
     means, rates = _priors(problem, theta, shifts)
     table = (counts.clicks, counts.impressions, problem.log_observation(theta), trust)
-    value = pairs._replace(table=table, means=means, rates=rates * caution).integrate(factor, tail)[0]
+    value = pairs._replace(table=table, means=means, rates=rates * caution).integrate(factor)[0]
     value *= (exposure @ centre) / max(float(exposure @ value), 1e-300)  # the same mean relevance
     reach = norm.isf(tail) * _shared_error(fit, mean, rate)
     with np.errstate(divide="ignore"):
@@ -120,8 +120,11 @@ class _Pairs(NamedTuple):
     means: Float64  # prior mean, [nodes or 1, pairs]
     rates: Float64  # prior strength, [nodes or 1, pairs]
 
-    def integrate(self, factor: float, tail: float) -> tuple[Float64, Float64, Float64, Float64]:
-        """Return mean, quantiles and log evidence of each pair, with the prior strength times a factor."""
+    def integrate(self, factor: float, tail: float = 0.0) -> tuple[Float64, Float64, Float64, Float64]:
+        """Return mean, quantiles and log evidence of each pair, with the prior strength times a factor.
+
+        Without a tail, quantiles are not computed.
+        """
         return _integrate(self._replace(rates=self.rates * factor), tail)
 
     def take(self, chosen: Int64) -> _Pairs:
@@ -148,7 +151,7 @@ def _correction(pairs: _Pairs) -> float:
         pairs = pairs.take(np.sort(np.random.default_rng(0).choice(size, SAMPLE, replace=False)))
 
     def misfit(log_factor: float) -> float:
-        evidence = pairs.integrate(float(np.exp(log_factor)), 0.025)[3]
+        evidence = pairs.integrate(float(np.exp(log_factor)))[3]
         return -float(evidence.sum()) + 0.5 * (log_factor / 2.0) ** 2
 
     found = minimize_scalar(misfit, bounds=(-6.0, 3.0), method="bounded", options={"xatol": 0.02})
@@ -168,8 +171,8 @@ def _shared_error(fit: Fit, mean: Float64, rate: Float64) -> Float64:
     by_shape, by_rate = shape / (clicked + shape), rate / seen
     to_prior = (1 - mean) * (by_rate if fit.form.proportional else by_shape)
     variance, plain = np.empty(len(counts)), sparse.shape[1]
-    for begin in range(0, len(counts), CHUNK):
-        at = slice(begin, begin + CHUNK)
+    for begin in range(0, len(counts), SLICE):
+        at = slice(begin, begin + SLICE)
         part = np.zeros((len(seen[at]), problem.size))
         part[:, :plain] = -(sparse[at].toarray() / seen[at, None])
         if problem.coupled is not None:
@@ -218,96 +221,96 @@ def cold_prior(fit: Fit, found: Relevance) -> tuple[Float64, float]:
     return coefficients[1:], float(coefficients[0])
 
 
-@compiled
 def _integrate(pairs: _Pairs, tail: float) -> tuple[Float64, Float64, Float64, Float64]:
     """Return mean, quantiles and log evidence of each pair by summing over a grid in log-odds."""
-    size = pairs.means.shape[1]
-    value, lower, upper, evidence = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    grid, density, whole = np.empty((2, POINTS)), np.empty(POINTS), np.empty(POINTS)
-    for pair in range(size):
-        width = _grid(pairs, pair, grid)
-        whole[:] = 0.0
-        peak, likely = -1e300, 0.0
-        for node in range(len(pairs.steps)):
-            weight = pairs.nodes[pairs.query[pair], node]
-            if weight == 0.0:
-                continue
-            best = _densities(pairs, pair, node, grid, density)
-            total = density.sum()
-            whole += weight * density / total
-            if best > peak:
-                likely, peak = likely * np.exp(peak - best), best
-            likely += weight * total * np.exp(best - peak)
-        value[pair] = (whole * grid[0]).sum()
-        lower[pair], upper[pair] = _quantile(grid[0], whole, tail), _quantile(grid[0], whole, 1 - tail)
-        evidence[pair] = peak + np.log(likely) + np.log(width)
+    size, cells = pairs.means.shape[1], pairs.starts
+    parts = []
+    for begin in range(0, size, CHUNK):
+        end = min(begin + CHUNK, size)
+        at = slice(cells[begin], cells[end])
+        chunk = pairs._replace(
+            starts=cells[begin : end + 1] - cells[begin],
+            query=pairs.query[begin:end],
+            table=tuple(each[at] for each in pairs.table),
+            means=pairs.means[:, begin:end],
+            rates=pairs.rates[:, begin:end],
+        )
+        parts.append(_integrate_chunk(chunk, tail))
+    value, lower, upper, evidence = (np.concatenate(each) for each in zip(*parts, strict=True))
     return value, lower, upper, evidence
 
 
-@compiled
-def _grid(pairs: _Pairs, pair: int, grid: Float64) -> float:
-    """Fill `grid` with values of g and their logs that cover the posterior at every node; return its step."""
+def _integrate_chunk(pairs: _Pairs, tail: float) -> tuple[Float64, Float64, Float64, Float64]:
+    """Return the same for pairs that are few enough for their grids, [pairs, points], to stay in the processor's cache.
+
+    Terms of cells and of the prior are sums of logarithms on the grid, relative to the largest of the pair.
+    """
     clicks, shown, linear, trust = pairs.table
-    kinds = pairs.means.shape[0]
-    bottom, top = 1.0, 0.0
-    for node in range(len(pairs.steps)):
-        if pairs.nodes[pairs.query[pair], node] == 0.0:
-            continue
-        total, exposure, by_trust = 0.0, 0.0, 0.0
-        for cell in range(pairs.starts[pair], pairs.starts[pair + 1]):
-            total += clicks[cell]
-            seen = shown[cell] * np.exp(min(pairs.steps[node] * linear[cell], HIGHEST))
-            exposure += seen
-            by_trust += seen * trust[cell]
-        rate = pairs.rates[min(node, kinds - 1), pair]
-        shape = total + rate * pairs.means[min(node, kinds - 1), pair]
-        top = max(top, (shape + 6.0 * np.sqrt(shape) + 10.0) / (exposure + rate))
-        least = shape - min(total, by_trust)  # P(Gamma(s) < x) is below x^s / Gamma(s + 1)
-        low = max(least - 6.0 * np.sqrt(shape), np.exp((math.lgamma(least + 1.0) - 12.0) / least), least * 1e-8)
-        bottom = min(bottom, low / (exposure + rate))
-    top, bottom = min(top, 0.9999), min(bottom, 0.5)
-    first, last = np.log(bottom / (1 - bottom)), np.log(top / (1 - top))
-    width = (last - first) / (POINTS - 1)
-    for point in range(POINTS):
-        odds = first + width * point
-        grid[0, point] = 1 / (1 + np.exp(-odds))
-        grid[1, point] = -np.log1p(np.exp(-odds))
-    return float(width)
+    size, cells = len(pairs.query), len(clicks)
+    cell_of = np.repeat(np.arange(size), np.diff(pairs.starts))
+    by_pair = csr_array((np.ones(cells), np.arange(cells), pairs.starts), shape=(size, cells))
+    weights = pairs.nodes[pairs.query]
+    nodes = np.flatnonzero(weights.any(axis=0))
+    observed = [np.exp(np.minimum(pairs.steps[node] * linear, HIGHEST)) for node in nodes]
+    priors = [(pairs.means[kind], pairs.rates[kind]) for kind in np.minimum(nodes, len(pairs.means) - 1)]
+    first, width = _grid(pairs, weights[:, nodes], observed, priors)
+    odds = first[:, None] + width[:, None] * np.arange(POINTS)
+    log_value = -np.log1p(np.exp(-odds))
+    log_rest, value = log_value - odds, np.exp(log_value)  # log(1 - g), g
+    of_cells = value[cell_of] + trust[:, None]
+    clicked, missed = np.flatnonzero(clicks > 0), (shown - clicks)[:, None]
+    whole, likely, peak = np.zeros(value.shape), np.zeros(len(value)), np.full(len(value), -1e300)
+    for node, seen, (mean, rate) in zip(nodes, observed, priors, strict=True):
+        weight, shape, against = weights[:, node], rate * mean, rate * (1 - mean)
+        chance = seen[:, None] * of_cells
+        np.clip(chance, 1e-300, 0.999999, out=chance)
+        by_click = clicks[clicked, None] * np.log(chance[clicked])
+        logs = np.log1p(np.negative(chance, out=chance), out=chance)
+        logs *= missed
+        logs[clicked] += by_click
+        density = shape[:, None] * log_value + against[:, None] * log_rest + by_pair @ logs
+        best = density.max(axis=1)
+        density = np.exp(density - best[:, None])
+        total = density.sum(axis=1)
+        whole += density * (weight / total)[:, None]
+        best += gammaln(shape + against) - gammaln(shape) - gammaln(against)
+        highest = np.where(weight > 0, np.maximum(peak, best), peak)
+        likely = likely * np.exp(peak - highest) + weight * total * np.exp(np.minimum(best - highest, 0.0))
+        peak = highest
+    lower, upper = _quantiles(first, width, whole, (tail, 1 - tail)) if tail else np.zeros((2, size))
+    return (whole * value).sum(axis=1), lower, upper, peak + np.log(likely) + np.log(width)
 
 
-@compiled
-def _densities(pairs: _Pairs, pair: int, node: int, grid: Float64, density: Float64) -> float:
-    """Fill `density` with prior times likelihood on the grid, relative to the largest; return the log of that one."""
-    clicks, shown, linear, trust = pairs.table
-    kind = min(node, pairs.means.shape[0] - 1)
-    mean, rate = pairs.means[kind, pair], pairs.rates[kind, pair]
-    shape, against = rate * mean, rate * (1 - mean)
-    constant = math.lgamma(shape + against) - math.lgamma(shape) - math.lgamma(against)
-    for point in range(POINTS):
-        density[point] = constant + shape * grid[1, point] + against * np.log1p(-grid[0, point])
-    for cell in range(pairs.starts[pair], pairs.starts[pair + 1]):
-        seen, missed = np.exp(min(pairs.steps[node] * linear[cell], HIGHEST)), shown[cell] - clicks[cell]
-        for point in range(POINTS):
-            chance = min(max(seen * (grid[0, point] + trust[cell]), 1e-300), 0.999999)
-            if clicks[cell] > 0:
-                density[point] += clicks[cell] * np.log(chance)
-            if missed > 0:
-                density[point] += missed * np.log1p(-chance)
-    best = density.max()
-    for point in range(POINTS):
-        density[point] = np.exp(density[point] - best)
-    return float(best)
+def _grid(
+    pairs: _Pairs, weights: Float64, observed: list[Float64], priors: list[tuple[Float64, Float64]]
+) -> tuple[Float64, Float64]:
+    """Return the lowest log-odds and the step of a grid that covers the posterior of each pair at every node."""
+    clicks, shown, _, trust = pairs.table
+    starts = pairs.starts[:-1]
+    total, bottom, top = np.add.reduceat(clicks, starts), np.full(len(starts), 0.5), np.zeros(len(starts))
+    for number, (seen, (mean, rate)) in enumerate(zip(observed, priors, strict=True)):
+        exposure, by_trust = (np.add.reduceat(each, starts) for each in (shown * seen, shown * seen * trust))
+        shape, used = total + rate * mean, weights[:, number] > 0
+        high = (shape + 6.0 * np.sqrt(shape) + 10.0) / (exposure + rate)
+        least = shape - np.minimum(total, by_trust)  # P(Gamma(s) < x) is below x^s / Gamma(s + 1)
+        low = np.maximum(np.exp((gammaln(least + 1.0) - 12.0) / least), least * 1e-8)
+        low = np.maximum(least - 6.0 * np.sqrt(shape), low) / (exposure + rate)
+        top = np.where(used, np.maximum(top, high), top)
+        bottom = np.where(used, np.minimum(bottom, low), bottom)
+    first, last = logit(bottom), logit(np.minimum(top, 0.9999))
+    return first, (last - first) / (POINTS - 1)
 
 
-@compiled
-def _quantile(values: Float64, weights: Float64, share: float) -> float:
-    """Return the value below which this share of the weights lies; between points the density is linear in log-odds."""
-    left = share * (weights.sum() - (weights[0] + weights[-1]) / 2)
-    for point in range(1, len(values)):
-        low, high = weights[point - 1], weights[point]
-        if (low + high) / 2 >= left:  # solve low x + (high - low) x^2 / 2 = left
-            part = min(2 * left / (low + np.sqrt(max(low**2 + 2 * (high - low) * left, 0.0)) + 1e-300), 1.0)
-            ends = np.log(values[point - 1 : point + 1] / (1 - values[point - 1 : point + 1]))
-            return float(1 / (1 + np.exp(-(ends[0] + part * (ends[1] - ends[0])))))
-        left -= (low + high) / 2
-    return float(values[-1])
+def _quantiles(first: Float64, width: Float64, weights: Float64, shares: tuple[float, ...]) -> list[Float64]:
+    """Return values below which these shares of the weights lie; between points the density is linear in log-odds."""
+    sums = np.cumsum((weights[:, :-1] + weights[:, 1:]) / 2, axis=1)
+    pairs, found = np.arange(len(sums)), []
+    for share in shares:
+        wanted = share * sums[:, -1]
+        step = np.minimum((sums < wanted[:, None]).sum(axis=1), POINTS - 2)
+        left = wanted - np.where(step > 0, sums[pairs, step - 1], 0.0)
+        low, high = weights[pairs, step], weights[pairs, step + 1]
+        # solve low x + (high - low) x^2 / 2 = left
+        root = np.sqrt(np.maximum(low**2 + 2 * (high - low) * left, 0.0))
+        found.append(np.asarray(expit(first + width * (step + np.minimum(2 * left / (low + root + 1e-300), 1.0)))))
+    return found
