@@ -11,6 +11,7 @@ clicked documents up (`feedback` tests this), and its reaction is taken out of t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple, final
@@ -22,6 +23,7 @@ from clickprism.data.logged import Logged
 from clickprism.errors import DataError
 from clickprism.types import Bool, Clicks, Float32, Float64, Int64, Text
 
+PART: Final = 500_000  # entries whose days are compared at once
 DENSE: Final = 50_000_000  # largest table of (pair, cell) that is counted without sorting
 LEVELS: Final = 8  # number of levels of popularity
 FEW: Final = 5  # clicks on a query after which an engine may have reacted to them; impressions of a first click rate
@@ -177,7 +179,7 @@ def count(
         )
     if not len(clicks.rows):
         raise DataError("the log has no impressions", remedy="Ingest events first")
-    depth, shown = clicks.max_position, clicks.list_impressions.astype(np.float64)
+    depth, shown = clicks.max_position, clicks.list_impressions
     parts = {"position": (clicks.positions.astype(np.int64) - 1, depth)}
     names: tuple[str, ...] = ("",)
     if context is not None:
@@ -195,32 +197,35 @@ def count(
     key, width = clicks.rows.astype(np.int64), 1
     for part, size in parts.values():
         key, width = key * size + part, width * size
-    cells, cell = _groups(key, clicks.lists.documents * width)
+    values = (shown, clicks.clicks) if clicks.seen is None else (shown, clicks.clicks, clicks.seen)
+    cells, (impressions, clicked, *seen) = _sums(key, clicks.lists.documents * width, *values)
+    del key
     split: dict[str, Int64] = {}
     rest = cells
     for name, (_, size) in reversed(parts.items()):
         rest, split[name] = np.divmod(rest, size)
     rows, pair = _sorted_unique(rest)
     popular, chance = split.get("popularity"), split.get("randomised")
-
-    def total(values: Float64 | Int64) -> Float64:
-        return np.bincount(cell, weights=values, minlength=len(cells)).astype(np.float64)
-
+    if logged.randomised is None:
+        logs = impressions * _log_positions(depth)[split["position"]]
+        average = np.bincount(pair, weights=logs) / np.bincount(pair, weights=impressions)
+    else:
+        average = _mean_log_position(logged)[rows]
     return LogCounts(
         rows=rows,
         query=_sorted_unique(clicks.lists.list_of[rows])[1],
         first=first_positions(logged)[rows],
-        average=_mean_log_position(logged, np.ones(len(clicks.rows), dtype=np.bool_))[rows],
+        average=average,
         features=clicks.lists.features[rows],
         pair=pair,
         position=split["position"],
-        impressions=total(shown),
-        clicks=total(clicks.clicks),
+        impressions=impressions,
+        clicks=clicked,
         context=split.get("context", np.zeros(len(cells), dtype=np.int64)),
         contexts=names,
         last_click=split.get("last_click"),
         popularity=None if popular is None else popular / LEVELS,
-        seen=None if clicks.seen is None else total(clicks.seen),
+        seen=seen[0] if seen else None,
         randomised=None if chance is None else chance.astype(np.bool_),
         placed=placed_by_engine(logged, rows),
     )
@@ -236,32 +241,41 @@ def first_positions(logged: Logged) -> Float64:
     """
     clicks, nothing = logged.clicks, np.iinfo(np.int64).max
     if logged.days is None and (clicks.impressions > 1).any():
-        return _mean_log_position(logged, np.ones(len(clicks.rows), dtype=np.bool_))
-    day, query = _entry_days(logged), clicks.lists.list_of[clicks.rows]
-    clicked = clicks.clicks > 0
+        return _mean_log_position(logged)
+    of_list = _list_days(logged)
+    few = np.repeat(_clicks_before(clicks, of_list) <= FEW, np.diff(clicks.offsets))
+    day = np.repeat(of_list, np.diff(clicks.offsets))
+    clicked = np.flatnonzero(clicks.clicks)
     own, first = np.full(clicks.lists.documents, nothing), np.full(clicks.lists.documents, nothing)
     np.minimum.at(own, clicks.rows[clicked], day[clicked])
     np.minimum.at(first, clicks.rows, day)
-    early = (_clicks_before(query, day, clicks.clicks) <= FEW) & (day <= own[clicks.rows])
-    return _mean_log_position(logged, early | (day == first[clicks.rows]))
+    return _mean_log_position(logged, (few & (day <= own[clicks.rows])) | (day == first[clicks.rows]))
 
 
-def _clicks_before(query: Int64, day: Int64, clicks: Int64) -> Int64:
-    """Return the clicks that the query of each entry had on earlier days, [entries]."""
-    days = np.unique(day, return_inverse=True)[1].astype(np.int64)
-    width = int(days.max(initial=0)) + 1
-    keys, group = _groups(query * width + days, (int(query.max(initial=0)) + 1) * width)
-    total = np.bincount(group, weights=clicks, minlength=len(keys)).astype(np.int64)
-    before = np.cumsum(total) - total
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] // width != keys[:-1] // width]))
-    before -= np.repeat(before[starts], np.diff(np.append(starts, len(keys))))
-    return before[group]
+def _clicks_before(clicks: Clicks, day: Int64) -> Int64:
+    """Return the clicks that the query of each ranked list had on earlier days, [ranked lists]."""
+    query = _list_queries(clicks)
+    order = np.lexsort((day, query))
+    query, day = query[order], day[order]
+    own = np.diff(np.concatenate([[0], np.cumsum(clicks.clicks)])[clicks.offsets])[order]
+    total = np.cumsum(own) - own
+    first_of_query, first_of_day = (
+        np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
+        for new in (_starts_run(query), _starts_run(query, day))
+    )
+    before = np.empty_like(own)
+    before[order] = total[first_of_day] - total[first_of_query]
+    return before
 
 
-def _entry_days(logged: Logged) -> Int64:
-    """Return the day of each entry; the order of the lists in a log without days, [entries]."""
-    days = np.arange(len(logged.clicks)) if logged.days is None else logged.days
-    return np.repeat(days.astype(np.int64), np.diff(logged.clicks.offsets))
+def _list_days(logged: Logged) -> Int64:
+    """Return the day of each ranked list; its number in a log without days, [ranked lists]."""
+    return np.arange(len(logged)) if logged.days is None else logged.days.astype(np.int64)
+
+
+def _list_queries(clicks: Clicks) -> Int64:
+    """Return the query of each ranked list; any for an empty list, [ranked lists]."""
+    return clicks.lists.list_of[clicks.rows[np.minimum(clicks.offsets[:-1], len(clicks.rows) - 1)]]
 
 
 def placed_by_engine(logged: Logged, rows: Int64) -> Bool | None:
@@ -272,17 +286,26 @@ def placed_by_engine(logged: Logged, rows: Int64) -> Bool | None:
     return None if (times > 0).all() else np.asarray(times > 0)
 
 
-def _mean_log_position(logged: Logged, chosen: Bool) -> Float64:
-    """Return the mean log position of each document over these entries, without those that chance placed."""
-    clicks = logged.clicks
+def _mean_log_position(logged: Logged, chosen: Bool | None = None) -> Float64:
+    """Return the mean log position of each document over these entries, by default all, [documents].
+
+    Entries that chance placed are not used, unless the document has no others.
+    """
+    clicks, size = logged.clicks, logged.clicks.lists.documents
     if logged.randomised is not None:
-        own = chosen & ~logged.randomised
-        known = np.bincount(clicks.rows, weights=own, minlength=clicks.lists.documents) > 0
-        chosen = np.where(known[clicks.rows], own, chosen)
-    size, rows = clicks.lists.documents, clicks.rows[chosen]
-    shown = clicks.list_impressions[chosen].astype(np.float64)
-    total = np.bincount(rows, weights=shown * _rounded(np.log(clicks.positions[chosen])), minlength=size)
-    return np.asarray(total / np.maximum(np.bincount(rows, weights=shown, minlength=size), 1e-300))
+        own = ~logged.randomised if chosen is None else chosen & ~logged.randomised
+        known = np.bincount(clicks.rows, weights=own, minlength=size) > 0
+        chosen = np.where(known[clicks.rows], own, True if chosen is None else chosen)
+    shown = clicks.list_impressions.astype(np.float64)
+    if chosen is not None:
+        shown *= chosen
+    times = np.maximum(np.bincount(clicks.rows, weights=shown, minlength=size), 1e-300)
+    shown *= _log_positions(clicks.max_position)[clicks.positions - 1]
+    return np.asarray(np.bincount(clicks.rows, weights=shown, minlength=size) / times)
+
+
+def _log_positions(depth: int) -> Float64:
+    return _rounded(np.log(np.arange(1, depth + 1)))
 
 
 def _rounded(values: Float64) -> Float64:
@@ -308,26 +331,36 @@ class _Days(NamedTuple):
     # clicks minus expected clicks: given how often a document was clicked in all, its clicks fall on days in proportion
     # to its exposure, whatever its relevance
     surprise: Float64
+    searched: Int64  # distinct query * width + day of all searches
+    width: int  # number of days
 
     @classmethod
-    def of(cls, logged: Logged, curve: Float64) -> _Days:
-        """Return the days of a log; `curve` is the observation at each position, [positions]."""
+    def parts(cls, logged: Logged, curve: Float64) -> Iterator[_Days]:
+        """Yield the days of a log in parts of about `PART` entries, which have all the entries of their documents.
+
+        `curve` is the observation at each position, [positions].
+        """
         clicks = logged.clicks
-        day = np.unique(_entry_days(logged), return_inverse=True)[1].astype(np.int64)
+        day = np.unique(_list_days(logged), return_inverse=True)[1].astype(np.int64)
         width = int(day.max(initial=0)) + 1
-        keys, group = _groups(clicks.rows * width + day, clicks.lists.documents * width)
-        row, shown = keys // width, clicks.list_impressions.astype(np.float64)
-        depth = np.minimum(clicks.positions, len(curve)) - 1
-        values = shown * _rounded(curve)[depth], clicks.clicks, shown, shown * _rounded(np.log(clicks.positions))
-        exposure, clicked, total, logs = (
-            np.bincount(group, weights=each, minlength=len(keys)).astype(np.float64) for each in values
-        )
-        starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
-        pair = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(row))))
-        share = exposure / np.maximum(np.add.reduceat(exposure, starts)[pair], 1e-300)
-        surprise = clicked - np.add.reduceat(clicked, starts)[pair] * share
-        query = clicks.lists.list_of[row]
-        return cls(row, query, keys % width, starts, pair, total, clicked, logs / total, surprise)
+        searched = np.unique((_list_queries(clicks) * width + day)[np.diff(clicks.offsets) > 0])
+        curve = _rounded(curve)[np.minimum(np.arange(clicks.max_position), len(curve) - 1)]
+        log_positions = _log_positions(clicks.max_position)
+        order, ends = np.argsort(clicks.rows), np.cumsum(np.bincount(clicks.rows))
+        ranked_list = np.repeat(np.arange(len(clicks), dtype=np.int32), np.diff(clicks.offsets))
+        cuts = np.unique([0, *ends[np.searchsorted(ends, np.arange(PART, len(order), PART))], len(order)])
+        for entries in np.split(order, cuts[1:-1]):
+            at, shown = clicks.positions[entries] - 1, clicks.impressions[ranked_list[entries]]
+            key = clicks.rows[entries] * width + day[ranked_list[entries]]
+            values = shown, clicks.clicks[entries], shown * curve[at], shown * log_positions[at]
+            keys, (total, clicked, exposure, logs) = _sums(key, clicks.lists.documents * width, *values)
+            row = keys // width
+            starts = np.flatnonzero(_starts_run(row))
+            pair = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(row))))
+            share = exposure / np.maximum(np.add.reduceat(exposure, starts)[pair], 1e-300)
+            surprise = clicked - np.add.reduceat(clicked, starts)[pair] * share
+            days = row, clicks.lists.list_of[row], keys % width, starts, pair, total, clicked, logs / total, surprise
+            yield cls(*days, searched, width)
 
     def so_far(self, values: Float64) -> Float64:
         """Return the sums over the days of the document until each day, inclusive, [entries]."""
@@ -351,8 +384,7 @@ class _Days(NamedTuple):
         total = np.add.reduceat(values, self.starts)[self.pair]
         rest = total - self.so_far(values)
         if absent is not None:
-            width = int(self.day.max(initial=0)) + 1
-            searched = np.unique(self.query * width + self.day)
+            searched, width = self.searched, self.width
             end = np.searchsorted(searched, (self.query + 1) * width)
             missing_left = end - np.searchsorted(searched, self.query * width + self.day) - 1 - left
             missing = end - np.searchsorted(searched, self.query * width) - days
@@ -378,12 +410,14 @@ def feedback_statistics(logged: Logged, curve: Float64) -> tuple[Float64, Float6
         logged: The log.
         curve: Observation at each position, [positions].
     """
-    days, size = _Days.of(logged, curve), len(logged.clicks.lists)
     # without days, every list counts as a day; its documents may be missing in the next because that is another page
     below = None if logged.days is None else float(np.log(len(curve) + 1))
-    x, y = days.rise, days.later(days.logs, absent=below)
-    products, squares = (np.bincount(days.query, weights=each, minlength=size) for each in (x * y, x**2))
-    return products.astype(np.float64, copy=False), squares.astype(np.float64, copy=False)
+    products, squares = np.zeros((2, len(logged.clicks.lists)))
+    for days in _Days.parts(logged, curve):
+        x, y = days.rise, days.later(days.logs, absent=below)
+        products += np.bincount(days.query, weights=x * y, minlength=len(products))
+        squares += np.bincount(days.query, weights=x**2, minlength=len(squares))
+    return products, squares
 
 
 def positions_without_reaction(logged: Logged, curve: Float64) -> Float64 | None:
@@ -399,28 +433,30 @@ def positions_without_reaction(logged: Logged, curve: Float64) -> Float64 | None
         logged: The log of an engine that reacts to clicks.
         curve: Observation at each position, [positions].
     """
-    days = _Days.of(logged, curve)
-    rate = (days.so_far(days.clicked) - days.clicked) / (days.so_far(days.shown) - days.shown + FEW)
-    x = days.rise
-    slope, strength = float(x @ days.later(days.logs)), float(x @ days.later(rate))
-    if not slope < 0 < strength or not _moves_anyway(days):
-        return None
     size = logged.clicks.lists.documents
-    own = days.logs - TAKEN_OUT * slope / strength * rate
-    shown = np.bincount(days.row, weights=days.shown, minlength=size)
-    return np.asarray(np.bincount(days.row, weights=days.shown * own, minlength=size) / np.maximum(shown, 1e-300))
+    slope, strength, moves = 0.0, 0.0, np.zeros(3)
+    shown, logs, rates = np.zeros((3, size))
+    for days in _Days.parts(logged, curve):
+        rate = (days.so_far(days.clicked) - days.clicked) / (days.so_far(days.shown) - days.shown + FEW)
+        x = days.rise
+        slope, strength = slope + float(x @ days.later(days.logs)), strength + float(x @ days.later(rate))
+        moves += _moves(days)
+        shown += np.bincount(days.row, weights=days.shown, minlength=size)
+        logs += np.bincount(days.row, weights=days.shown * days.logs, minlength=size)
+        rates += np.bincount(days.row, weights=days.shown * rate, minlength=size)
+    if not slope < 0 < strength or not moves[0] < MOVES_BACK * np.sqrt(moves[1] * moves[2]):
+        return None
+    return np.asarray((logs - TAKEN_OUT * slope / strength * rates) / np.maximum(shown, 1e-300))
 
 
-def _moves_anyway(days: _Days) -> bool:
-    """Return whether positions change from day to day by chance, not only because of clicks.
+def _moves(days: _Days) -> Float64:
+    """Return the sums of products and squares of one change of a position and the next, whose correlation tells why.
 
-    Chance moves a document and moves it back: the correlation of one change with the next is -1/2. What clicks change
-    stays: the correlation is about 0.
+    Chance moves a document and moves it back: the correlation is -1/2. What clicks change stays: it is about 0.
     """
     change, same = np.diff(days.logs), days.pair[2:] == days.pair[:-2]
     one, following = change[:-1][same], change[1:][same]
-    size = float(np.sqrt((one**2).sum() * (following**2).sum()))
-    return size > 0 and float(one @ following) < MOVES_BACK * size
+    return np.array([one @ following, one @ one, following @ following])
 
 
 def cut(logged: Logged, depth: int) -> Logged:
@@ -475,19 +511,36 @@ def as_logged(log: object) -> Logged:
     return Logged(log)
 
 
-def _groups(key: Int64, size: int) -> tuple[Int64, Int64]:
-    """Return the distinct keys, increasing, and the index of each key among them."""
-    if size > DENSE:
-        found, index = np.unique(key, return_inverse=True)
-        return found, index.astype(np.int64)
-    present = np.zeros(size, dtype=np.bool_)
-    present[key] = True
-    found = np.flatnonzero(present)
-    index = np.cumsum(present, dtype=np.int64) - 1
-    return found.astype(np.int64), index[key]
+def _sums(key: Int64, size: int, *values: Int64 | Float64) -> tuple[Int64, list[Float64]]:
+    """Return the distinct keys, increasing, and the sums of values over each; the first values are above 0.
+
+    Keys are from 0 to `size`.
+    """
+    if size <= DENSE:
+        table = np.bincount(key, weights=values[0], minlength=size).astype(np.float64, copy=False)
+        found = np.flatnonzero(table)
+        sums = [table[found]]
+        for each in values[1:]:
+            at = np.flatnonzero(each)  # most entries have no clicks
+            table = np.bincount(key[at], weights=each[at], minlength=size).astype(np.float64, copy=False)
+            sums.append(table[found])
+        return found.astype(np.int64), sums
+    order = np.argsort(key)
+    key = key[order]
+    starts = np.flatnonzero(_starts_run(key))
+    return key[starts], [np.add.reduceat(each[order].astype(np.float64), starts) for each in values]
+
+
+def _starts_run(*sorted_values: Int64) -> Bool:
+    """Return whether each entry of sorted arrays is the first with its values."""
+    new = np.zeros(len(sorted_values[0]), dtype=np.bool_)
+    new[:1] = True
+    for values in sorted_values:
+        new[1:] |= values[1:] != values[:-1]
+    return new
 
 
 def _sorted_unique(values: Int64) -> tuple[Int64, Int64]:
     """Return the distinct values of a sorted array, and the index of each value among them."""
-    new = np.concatenate([[True], values[1:] != values[:-1]]) if len(values) else np.zeros(0, dtype=np.bool_)
+    new = _starts_run(values)
     return values[new], np.cumsum(new, dtype=np.int64) - 1

@@ -51,7 +51,7 @@ class Likelihood(Protocol):
         """Return the clicks of each cell, [cells]."""
         ...
 
-    def evaluate(self, theta: Float64, *, hessian: bool = False, scores: bool = False) -> Value:
+    def evaluate(self, theta: Float64, *, second: bool = False) -> Value:
         """Return the loss and its derivatives at these parameters."""
         ...
 
@@ -182,15 +182,13 @@ def gain(better: Fit, worse: Fit) -> tuple[float, float]:
     return float(difference.sum()), float(difference.std() * np.sqrt(len(difference)))
 
 
-def solve(
-    problem: Likelihood, start: Float64, *, scores: bool = True, tolerance: float = TOLERANCE
-) -> tuple[Float64, Value, int]:
+def solve(problem: Likelihood, start: Float64, *, tolerance: float = TOLERANCE) -> tuple[Float64, Value, int]:
     """Minimise the loss by Newton's method; the Hessian's negative eigenvalues are turned around.
 
     `tolerance` is the largest entry of the gradient per click at which the method stops.
     """
     theta, clicks = start.copy(), max(float(problem.clicks.sum()), 1.0)
-    value = problem.evaluate(theta, hessian=True)
+    value = problem.evaluate(theta, second=True)
     if not np.isfinite(value.loss):
         raise TrainingError("the likelihood of the log is not a number at the start of the fit")
     steps = 0
@@ -201,17 +199,16 @@ def solve(
         move = -(vectors @ ((vectors.T @ value.gradient) / roots))
         share = min(1.0, LONGEST / max(float(np.abs(move).max()), 1e-300))
         while share > 1e-6:
-            ahead = problem.evaluate(theta + share * move)
+            ahead = problem.evaluate(theta + share * move, second=True)  # most steps are taken, so this is used
             if ahead.loss <= value.loss + 1e-4 * share * float(move @ value.gradient) + 1e-12 * abs(value.loss):
                 break
             share /= 2
         else:
             break
-        theta = theta + share * move
-        value = problem.evaluate(theta, hessian=True)
+        theta, value = theta + share * move, ahead
         if np.abs(value.gradient).max() < tolerance * clicks:
             break
-    return theta, problem.evaluate(theta, hessian=True, scores=scores), steps
+    return theta, value, steps
 
 
 def fit_form(
@@ -230,6 +227,11 @@ def fit_form(
         start: A fit to start from; parameters of the same name are taken from it.
         offset: Fixed log observation of each cell, for given propensities.
     """
+    if start is None and len(counts.pair) > 2 * SAMPLE:  # most steps are taken on a sample
+        drawn = sampled_queries(counts, 0)
+        small, cells = counts.take(drawn)
+        own = given.take(drawn[counts.query])
+        start = fit_form(small, form, own, offset=None if offset is None else offset[cells])
     problem = design(counts, form, given, offset)
     rate = problem.clicks.sum() / problem.impressions.sum()
     falling = {f"log o at position {k}": float(-0.5 * np.log(k)) for k in range(2, counts.positions + 1)}
@@ -296,7 +298,7 @@ def _fit_trust(problem: Problem, form: Form, given: Covariates, theta: Float64) 
     """
     counts, kappa = problem.counts, given.kappa
     gamma = trust_gamma(counts.position)
-    theta, value, steps = solve(problem, theta, scores=False)
+    theta, value, steps = solve(problem, theta)
     for _ in range(ROUNDS):
         linear, log_mean = problem.log_observation(theta), np.zeros(len(counts))  # E[log g | clicks] of each pair
         nodes = zip(problem.steps(theta), problem.nodes(theta)[0], value.nodes, strict=True)
@@ -306,11 +308,11 @@ def _fit_trust(problem: Problem, form: Form, given: Covariates, theta: Float64) 
             log_mean += weight[counts.query] * (digamma(problem.relevant_clicks + shape) - np.log(exposure + rate))
         clicks = counts.clicks * kappa * gamma / (np.exp(log_mean)[counts.pair] + kappa * gamma)
         problem, before = replace(problem, trust=Trust(kappa, gamma, clicks)), theta
-        theta, value, more = solve(problem, theta, scores=False)
+        theta, value, more = solve(problem, theta)
         steps += more
         if np.abs(theta - before).max() < CLOSE:
             break
-    return Fit(form, problem, given, theta, problem.evaluate(theta, hessian=True, scores=True), steps)
+    return Fit(form, problem, given, theta, value, steps)
 
 
 @final
@@ -403,8 +405,8 @@ def choose(
         if drawn.all():
             return search.chosen
         report_progress("all queries")
-        whole = _Search(counts, imputation, offset, feedback=feedback, seed=seed)
-        return replace(search.chosen, fit=whole.repeat(search.chosen))
+        whole = _Search(counts, imputation, offset, feedback=feedback, seed=seed, chosen=search.chosen)
+        return replace(search.chosen, fit=whole.repeat())
 
 
 def sampled_queries(counts: LogCounts, seed: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -425,11 +427,12 @@ class _Search:
         feedback: Verdict = "absent",
         seed: int = 0,
         may_bend: bool = True,
+        chosen: Chosen | None = None,
     ) -> None:
         self.counts, self.offset, self.seed, self.feedback = counts, offset, seed, feedback
         self.may_bend = may_bend
         self.given = Covariates(imputation=np.zeros(0) if imputation is None else log_odds(imputation))
-        self.chosen = Chosen(self.fit(Form(imputation=imputation is not None, curve=offset is None)))
+        self.chosen = chosen or Chosen(self.fit(Form(imputation=imputation is not None, curve=offset is None)))
 
     def fit(self, form: Form, start: Fit | None = None) -> Fit:
         return fit_form(self.counts, form, self.given, start=start, offset=self.offset)
@@ -461,18 +464,19 @@ class _Search:
                 found = self.fit(best.form.with_part(name), found)
             self.chosen = self.chosen.with_part(name, found, use=self.feedback == "absent")
 
-    def repeat(self, before: Chosen) -> Fit:
-        """Fit the form of another search to this log."""
-        form, own = before.fit.form, self.chosen.fit
+    def repeat(self) -> Fit:
+        """Fit the form that was chosen on a sample to this log."""
+        before = self.chosen.fit
+        form = before.form
         if self.counts.features.shape[1]:
-            self._standardise(own, before.scaler)
+            self._standardise(before, self.chosen.scaler)
         if form.features == "trees":
-            trees = self._trees(self.fit(replace(form, features="linear"), before.fit))
+            trees = self._trees(self.fit(replace(form, features="linear"), before))
             form = form if trees is not None else replace(form, features="linear")
             self.given = replace(self.given, trees=np.zeros(0) if trees is None else trees)
         if form.coupling:
-            self.given = multiplied(before.fit, self.given)
-        found = self.fit(form, before.fit)
+            self.given = multiplied(before, self.given)
+        found = self.fit(form, before)
         return self.fit(replace(form, bent=False), found) if found.doubts_engine else found
 
     def _prior(self) -> None:
@@ -535,8 +539,8 @@ class _Search:
     def _standardise(self, fit: Fit, scaler: Scaler | None = None) -> None:
         """Set the standardised features, those that matter most if there are many, and their means by query."""
         counts = self.counts
-        residual = counts.by_pair(counts.clicks) - fit.exposure * fit.prior_mean
-        scaler = scaler or Scaler.of(counts.features, residual)
+        if scaler is None:
+            scaler = Scaler.of(counts.features, counts.by_pair(counts.clicks) - fit.exposure * fit.prior_mean)
         own = scaler(counts.features)
         self.chosen = replace(self.chosen, scaler=scaler)
         self.given = replace(self.given, own=own, features=with_query_means(own, counts.query))

@@ -61,7 +61,7 @@ class Trust:
 
 
 class Value(NamedTuple):
-    """The penalised negative log-likelihood and its derivatives; what was not asked for is empty."""
+    """The penalised negative log-likelihood and its derivatives; Hessian and scores are empty unless asked for."""
 
     loss: float
     gradient: Float64  # [parameters]
@@ -215,8 +215,8 @@ class Problem:
             return np.full(len(mean), strength), np.asarray(strength / mean)
         return np.asarray(strength * mean), np.full(len(mean), strength)
 
-    def evaluate(self, theta: Float64, *, hessian: bool = False, scores: bool = False) -> Value:
-        """Return the loss and its derivatives at these parameters."""
+    def evaluate(self, theta: Float64, *, second: bool = False) -> Value:
+        """Return the loss and its gradient at these parameters; if `second`, also the Hessian and the scores."""
         counts, own, size = self.counts, self.own, self.size
         linear = self.log_observation(theta)
         shifts, weights = self.nodes(theta)
@@ -231,9 +231,8 @@ class Problem:
         push = self.precision @ off
         loss = 0.5 * float(off @ push) - float(by_query.sum())
         gradient = push.copy()
-        matrix = self.precision.copy() if hessian else np.zeros((0, 0))
-        mixed = hessian and len(nodes) > 1
-        mean_scores = np.zeros((counts.queries, size)) if scores or mixed else np.zeros((0, 0))
+        matrix = self.precision.copy() if second else np.zeros((0, 0))
+        scores = np.zeros((counts.queries, size)) if second else np.zeros((0, 0))
         pull_prior, curve_prior = np.zeros(len(counts)), np.zeros(len(counts))
         start = self.start
         for number, node in enumerate(nodes):
@@ -246,20 +245,19 @@ class Problem:
             elif self.level:
                 gradient[own + 1] -= node.shift * float(weight @ node.to_prior)
             pull_prior += weight * node.to_prior
-            if len(mean_scores):
+            if second:
                 each = self._scores(node)
-                mean_scores += posterior[number][:, None] * each
-                if mixed:
+                scores += posterior[number][:, None] * each
+                if len(nodes) > 1:
                     matrix -= (each * posterior[number][:, None]).T @ each
-            if hessian:
                 curve_prior += self._curvature(matrix, node, weight, weighted)
         gradient[start:] -= self.prior.T @ pull_prior
-        if hessian:
+        if second:
             matrix[start:, start:] -= (self.prior * curve_prior[:, None]).T @ self.prior
-            if mixed:
-                matrix += mean_scores.T @ mean_scores
+            if len(nodes) > 1:
+                matrix += scores.T @ scores
             matrix = (matrix + matrix.T) / 2
-        return Value(loss, gradient, matrix, by_query, mean_scores if scores else np.zeros((0, 0)), posterior)
+        return Value(loss, gradient, matrix, by_query, scores, posterior)
 
     def _node(self, theta: Float64, linear: Float64, step: float, shift: float) -> _Node:
         """Return the log-likelihood of each pair at one node of the quadrature, and its first derivatives."""

@@ -228,10 +228,11 @@ def _integrate(pairs: _Pairs, tail: float) -> tuple[Float64, Float64, Float64, F
     for begin in range(0, size, CHUNK):
         end = min(begin + CHUNK, size)
         at = slice(cells[begin], cells[end])
+        clicks, shown, linear, trust = (each[at] for each in pairs.table)
         chunk = pairs._replace(
             starts=cells[begin : end + 1] - cells[begin],
             query=pairs.query[begin:end],
-            table=tuple(each[at] for each in pairs.table),
+            table=(clicks, shown, linear, trust),
             means=pairs.means[:, begin:end],
             rates=pairs.rates[:, begin:end],
         )

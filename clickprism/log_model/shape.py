@@ -108,8 +108,8 @@ class Shape:
         where = (cells, counts.position[cells] - 1)
         return csr_array((np.ones(len(cells)), where), shape=(len(counts.pair), self.below))
 
-    def evaluate(self, theta: Float64, *, hessian: bool = False, scores: bool = False) -> Value:
-        """Return the loss and its derivatives."""
+    def evaluate(self, theta: Float64, *, second: bool = False) -> Value:
+        """Return the loss and its gradient; if `second`, also the Hessian and the scores."""
         counts, below, prior = self.problem.counts, self.below, self.problem.prior
         log_pi = log_softmax(theta[-len(GRID) :])
         pi = np.exp(log_pi)
@@ -117,7 +117,7 @@ class Shape:
         curve = np.concatenate([[0.0], theta[:below]])
         logs = self._cells.logs + curve[counts.position] + np.log(mean)[counts.pair]
         value, pull, post, turned, block, cross, by_pair = _expect(
-            self._cells._replace(logs=logs), log_pi, counts.positions, hessian
+            self._cells._replace(logs=logs), log_pi, counts.positions, second
         )
         slope = 1 - mean  # of log m by its logit
         off = theta - self.centre
@@ -129,7 +129,7 @@ class Shape:
         gradient[-len(GRID) :] -= post.sum(axis=0) - len(counts) * pi
         loss = float(off @ (0.5 * (self.precision @ off) + self.pull)) - float(value.sum())
         matrix, each = np.zeros((0, 0)), np.zeros((0, 0))
-        if hessian:
+        if second:
             matrix = self.precision.copy()
             v, u = slice(below, -len(GRID)), slice(-len(GRID), None)
             matrix[:below, :below] -= block[1:, 1:]
@@ -144,7 +144,6 @@ class Shape:
             matrix[v, u] -= to_pi
             matrix[u, v] -= to_pi.T
             matrix[u, u] -= np.diag(post.sum(axis=0)) - post.T @ post - len(counts) * (np.diag(pi) - np.outer(pi, pi))
-        if scores:
             each = np.concatenate(
                 [
                     counts.by_query_and_position(pull)[:, 1:],
@@ -190,7 +189,7 @@ def refine(fit: Fit, *, seed: int = 0) -> Fit:
 
 @compiled
 def _expect(
-    cells: _Cells, log_pi: Float64, positions: int, hessian: bool
+    cells: _Cells, log_pi: Float64, positions: int, second: bool
 ) -> tuple[Float64, Float64, Float64, Float64, Float64, Float64, Float64]:
     """Return log-likelihoods of pairs, scores of cells, posteriors on the grid, and sums of second derivatives.
 
@@ -201,7 +200,7 @@ def _expect(
     pairs, points = len(starts) - 1, len(log_pi)
     value, pull, post = np.zeros(pairs), np.zeros(size), np.zeros((pairs, points))
     turned, block = np.zeros(size), np.zeros((positions, positions))
-    cross, by_pair = np.zeros((positions, points)), np.zeros((pairs if hessian else 0, points))
+    cross, by_pair = np.zeros((positions, points)), np.zeros((pairs if second else 0, points))
     most = (starts[1:] - starts[:-1]).max()
     score, curvature = np.zeros((most, points)), np.zeros((most, points))
     for pair in range(pairs):
@@ -216,7 +215,7 @@ def _expect(
         value[pair] = top + np.log(whole)
         for cell in range(first, last):
             pull[cell] = (post[pair] * score[cell - first]).sum()
-        if not hessian:
+        if not second:
             continue
         for cell in range(first, last):
             at, weighted = cells.position[cell], post[pair] * (score[cell - first] - pull[cell])

@@ -298,7 +298,7 @@ def test_a_large_log_does_not_keep_a_bent_prior_that_rises(monkeypatch: pytest.M
     """The sample on which the form is chosen may fall where the whole log rises."""
     counts = counts_of(world(1, queries=100))
     before = Chosen(fit_form(counts, Form(bent=True), Covariates()))
-    search = _Search(counts)
-    assert search.repeat(before).form.bent
+    search = _Search(counts, chosen=before)
+    assert search.repeat().form.bent
     monkeypatch.setattr(Fit, "doubts_engine", property(lambda fit: fit.form.bent))
-    assert not search.repeat(before).form.bent
+    assert not search.repeat().form.bent

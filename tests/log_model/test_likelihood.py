@@ -60,7 +60,7 @@ def counts() -> LogCounts:
 @pytest.mark.parametrize("parts", FORMS, ids=lambda parts: "".join("SLPCT"[i] for i in range(5) if parts[i]) or "none")
 def test_derivatives_are_those_of_finite_differences(counts: LogCounts, parts: tuple[bool, ...]) -> None:
     of_form, theta = problem(counts, *parts)
-    value = of_form.evaluate(theta, hessian=True, scores=True)
+    value = of_form.evaluate(theta, second=True)
     step = 1e-5
     gradient, hessian = np.zeros(len(theta)), np.zeros((len(theta), len(theta)))
     for number in range(len(theta)):
@@ -189,6 +189,6 @@ def test_evaluation_does_not_change_its_inputs() -> None:
     counts = one_pair((4, 1))
     theta = np.array([-0.5, 1.0, -1.0])
     before = theta.copy(), counts.clicks.copy(), counts.impressions.copy()
-    simple(counts).evaluate(theta, hessian=True, scores=True)
+    simple(counts).evaluate(theta, second=True)
     for kept, now in zip(before, (theta, counts.clicks, counts.impressions), strict=True):
         assert kept.tolist() == now.tolist()

@@ -15,7 +15,7 @@ def test_derivatives_are_those_of_the_loss() -> None:
     fit = fit_form(count(world(0, queries=20).log), Form(), Covariates())
     shape = Shape(fit.problem, fit.theta)
     at = shape.centre + np.random.default_rng(0).normal(0, 0.05, len(shape.centre))
-    value = shape.evaluate(at, hessian=True, scores=True)
+    value = shape.evaluate(at, second=True)
     for number in range(len(at)):
         step = np.zeros(len(at))
         step[number] = 1e-5
