@@ -16,11 +16,10 @@ import numpy as np
 
 from benchmarks.base import Result
 from clickprism.debias.click import Click
-from clickprism.debias.loop import shares
+from clickprism.debias.loop import batches
 from clickprism.rankers.attention import Attention
 from clickprism.rankers.base import NetworkRanker
 from clickprism.rankers.mlp import MLP
-from clickprism.training.distributed import Group
 from clickprism.training.network import Loop, _optimiser, torch_set_for
 from clickprism.training.settings import FitSettings
 from clickprism.types import Clicks, Lists
@@ -66,10 +65,10 @@ def steps(clicks: Clicks, *, threads: int, clock: Callable[[], float]) -> dict[s
 def _step(clicks: Clicks, ranker: NetworkRanker, settings: FitSettings) -> Callable[[], object]:
     """One step on the first batch of the log, as the training loop takes it."""
     learner = Click().learner(ranker.build(clicks.lists.features.shape[1]), clicks)
-    loop = Loop(learner, _optimiser(learner, settings), clicks, settings, None, Group())
-    share = next(shares(clicks, LISTS))
+    loop = Loop(learner, _optimiser(learner, settings), clicks, settings, None)
+    batch = next(batches(clicks, LISTS))
     learner.train()
-    return lambda: loop._step(share, "in the benchmark")
+    return lambda: loop.step(batch, "in the benchmark")
 
 
 def _log(width: int) -> Clicks:

@@ -1,4 +1,4 @@
-"""Run the command line: `python -m clickprism`, or `torchrun -m clickprism` for several processes."""
+"""Run the command line: `python -m clickprism`."""
 
 from clickprism.cli import main
 

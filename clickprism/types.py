@@ -305,8 +305,6 @@ class Batch:
         impressions: scaled impressions, [lists].
         seen: scaled counts of observed impressions, 0 where masked, [lists, length]; None if the log does not have
             them.
-        total: adds up a sum of this batch over all processes that share the batch (`torchrun`), without a gradient. A
-            loss that divides by such a sum must use it in every batch.
     """
 
     features: torch.Tensor
@@ -315,7 +313,6 @@ class Batch:
     clicks: torch.Tensor
     impressions: torch.Tensor
     seen: torch.Tensor | None = None
-    total: Callable[[torch.Tensor], torch.Tensor] = lambda sums: sums
 
 
 def concatenate(parts: Sequence[Clicks]) -> Clicks:

@@ -246,7 +246,7 @@ def test_every_command_on_a_page_can_be_typed(page: Path) -> None:
     code = "".join(
         [*re.findall(r"```[a-z]*\n(.*?)```", text, flags=re.DOTALL), *re.findall(r"^ {4}.*\n", text, flags=re.M)]
     )
-    before = r" *(?:\$ |(?:[\d*/]+ +){5}|torchrun .* -m |[A-Z_]+=\w+ )*"  # a prompt, the time of a cron job, ...
+    before = r" *(?:\$ |(?:[\d*/]+ +){5}|[A-Z_]+=\w+ )*"  # a prompt, the time of a cron job, ...
     for line in re.findall(rf"^{before}clickprism ([a-z](?!.*\[(?:OPTIONS|ARGS)).*)$", code, flags=re.M):
         words = shlex.split(re.sub(r" --config \S+|\s+[#&|>].*", "", line))
         parse_command(*words)

@@ -153,7 +153,6 @@ def run(words: Sequence[str]) -> int:
         return 0
     given: list[Argument] = []
     try:
-        _check_processes(words)
         app = build_app(words, given)
         app(full_names(app, words), exit_on_error=False, print_error=False, result_action="return_value")
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has what it wants
@@ -161,8 +160,7 @@ def run(words: Sequence[str]) -> int:
         return FAILED
     except (ClickprismError, CycloptsError, ModuleNotFoundError, OSError, KeyboardInterrupt) as error:
         message, code = _explain(error, words, given)
-        rank = os.environ.get("RANK", "0")
-        print(message if rank == "0" else f"process {rank}: {message}", file=sys.stderr)
+        print(message, file=sys.stderr)
         return code
     return 0
 
@@ -428,11 +426,3 @@ def _named(error: SettingError, given: Sequence[Argument]) -> SettingError:
     files = [token.source for token in matches[0].tokens if token.source not in ("cli", "default")]
     name = matches[0].name
     return error.renamed(f"{name.removeprefix('--').replace('-', '_')} in {files[0]}" if files else name)
-
-
-def _check_processes(words: Sequence[str]) -> None:
-    """Refuse several processes where only one can do the work."""
-    if "RANK" in os.environ and words[0] != "train":
-        from clickprism.training.distributed import alone
-
-        alone(f"clickprism {' '.join(addressed(words))}", remedy="run it without torchrun")

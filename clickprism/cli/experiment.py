@@ -14,7 +14,6 @@ from clickprism.debias import METHODS
 from clickprism.errors import DataError, SettingError
 from clickprism.experiments.settings import ExperimentSettings, FeedbackSettings, read_settings
 from clickprism.simulation.raw_settings import DemoSettings
-from clickprism.training.distributed import place
 
 S = TypeVar("S", bound=ExperimentSettings)
 METHOD = (
@@ -75,7 +74,7 @@ def train(
     """
     from clickprism.experiments.train import CHECKPOINT, SETTINGS, train_ranker
 
-    first, default = place()[0] == 0, ExperimentSettings()
+    default = ExperimentSettings()
     if output.config is None:
         _check_one_run(settings)
     if log is not None and output.config is None:
@@ -88,7 +87,7 @@ def train(
         for name, value, usual in simulated:
             if value != usual:
                 raise SettingError(name, value, "not be given with a log, which has its own clicks")
-    if resume and first and not any((out / file).is_file() for file in (SETTINGS, CHECKPOINT)):
+    if resume and not any((out / file).is_file() for file in (SETTINGS, CHECKPOINT)):
         raise DataError("there is nothing to resume", file=out, remedy="Name the folder of an earlier run")
     if resume and output.config is None and (out / SETTINGS).exists():
         if settings != default:
@@ -98,15 +97,13 @@ def train(
     trained = train_ranker(
         settings, method=label, out=out, source=log, held_out=held_out, resume=resume, show=output.show_progress
     )
-    if first:
-        output.result(trained)
+    output.result(trained)
     if trained.stopped == "interrupted":
         words = [*([] if log is None else [log]), *([] if held_out is None else ["--held-out", held_out])]
         again = command_line("train", *words, "--resume", "--out", out)
         output.note(f"The best model so far is saved. To continue: {again}")
         raise KeyboardInterrupt
-    if first:
-        output.next("evaluate", "judged", out)
+    output.next("evaluate", "judged", out)
 
 
 def simulate(

@@ -11,7 +11,6 @@ missing there, and both can be had from a log in which documents were shown at s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
@@ -87,12 +86,6 @@ class Anchor(nn.Module):
         centre = np.average(residual, weights=clicks.list_impressions.astype(np.float64))
         values = {"curve": curve, "engine": engine, "centre": centre, "rho": _engine_relevance(counts, curve)}
         return cls(**{name: torch.as_tensor(value).float() for name, value in values.items()})
-
-    @classmethod
-    def restored(cls, weights: Mapping[str, torch.Tensor]) -> Anchor | None:
-        """Return the anchor of a learner with these weights, such as those of a checkpoint; None if it has none."""
-        own = {name.removeprefix("anchor."): each for name, each in weights.items() if name.startswith("anchor.")}
-        return cls(**own) if own else None
 
     def beyond(self, documents: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Return rho v of documents where they were shown, [documents]."""

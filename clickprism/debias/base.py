@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -67,10 +66,6 @@ class Method:
         """Return a learner around `ranker` for a log such as `clicks`, whose positions and counts may set it up."""
         must = f"be {LambdaMART.name} for the method {self.name}, which grows trees and has no loss for a network"
         raise SettingError("ranker", type(ranker).__name__, must)
-
-    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> Learner:
-        """Return the learner that the weights of a checkpoint fit into; override it if `learner` fits to the log."""
-        return self.learner(ranker, clicks)
 
     def boosting(self, clicks: Clicks, ranker: LambdaMART) -> Boosting | None:
         """Return rows, groups and targets, or an objective, for trees; None for clicks per exposure."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, final
@@ -77,10 +77,6 @@ class InfoRank(Method):
         """Return a learner whose observation is the same for all documents at the start, and whose d is 0."""
         anchors = self.log_model and clicks.seen is None and clicks.max_position > 1
         return InfoRankLearner(self, ranker, clicks, Anchor.of(clicks) if anchors else None)
-
-    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> InfoRankLearner:
-        """Return the learner of a checkpoint, without fitting the model of the log again."""
-        return InfoRankLearner(self, ranker, clicks, Anchor.restored(weights))
 
 
 class Odds(NamedTuple):
@@ -256,11 +252,6 @@ class Independence(Method):
     def learner(self, ranker: nn.Module, clicks: Clicks) -> IndependentLearner:
         """Return the learner of the method, around a ranker whose scores depend on being observed."""
         return IndependentLearner(self, ranker, self.method().learner(ranker, clicks))
-
-    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> IndependentLearner:
-        """Return the learner of a checkpoint."""
-        own = {key.removeprefix("inner."): each for key, each in weights.items() if key.startswith("inner.")}
-        return IndependentLearner(self, ranker, self.method().restored(ranker, clicks, own))
 
 
 @final

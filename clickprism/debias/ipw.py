@@ -109,8 +109,7 @@ class InversePropensityLearner(Learner):
         """Return the softmax cross entropy on the weighted clicks."""
         weighted = batch.clicks * torch.exp(-self.log_observation[batch.positions - 1])
         if self.self_normalise:
-            clicked, weight = batch.total(torch.stack([batch.clicks.sum(), weighted.sum()]))
-            weighted = weighted * (clicked / weight.clamp_min(1e-12))
+            weighted = weighted * (batch.clicks.sum() / weighted.sum().clamp_min(1e-12))
         return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
 
     def observation(self) -> Float64:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, final
@@ -28,7 +28,6 @@ LARGE: Final = 1e3  # features are of the order of 1 where they are normalised
 BATCH: Final = 128
 LEARNING_RATE: Final = 0.05
 CLIP_NORM: Final = 5.0
-UNKNOWN: Final = 1.0  # packed, a likelihood that is not known: logarithms of probabilities are not above 0
 STEP: Final = 0.05  # step of the finite differences that estimate the slope
 LEAST_LISTS: Final = 10  # lists with a click needed on each side of the split; with fewer nothing is chosen
 
@@ -132,12 +131,6 @@ class Decoupling(Method):
             log.warning("%s: %s", self.name, learner.doubt)
         return learner
 
-    def restored(self, ranker: nn.Module, clicks: Clicks, weights: Mapping[str, torch.Tensor]) -> DecoupledLearner:
-        """Return the learner of a checkpoint, with the choice that was made then."""
-        choices = unpacked(weights["tried"])
-        observed = DocumentObservation.like(choices[0], clicks.lists.features.shape[1], clicks.max_position)
-        return DecoupledLearner(self, ranker, clicks, _frozen(observed), choices, anchor=Anchor.restored(weights))
-
 
 @final
 class DecoupledLearner(DocumentLearner):
@@ -150,7 +143,6 @@ class DecoupledLearner(DocumentLearner):
 
     scale: torch.Tensor
     log_first: torch.Tensor
-    tried: torch.Tensor
 
     def __init__(
         self,
@@ -167,7 +159,6 @@ class DecoupledLearner(DocumentLearner):
         self.register_buffer("scale", observed.steepness(self.sample).detach().mean().clamp_min(1e-3))
         below = observed.below.detach().mean() * self.scale if len(observed.below) else torch.zeros(())
         self.register_buffer("log_first", below.clamp(math.log(settings.first), 0.0))
-        self.register_buffer("tried", packed(choices))
 
     @property
     def doubt(self) -> str:
@@ -241,25 +232,6 @@ class Choice:
 
 
 GIVEN: Final = Choice(0, math.inf, math.nan, 0)  # the curve of the anchor, without a choice
-
-
-def packed(choices: Sequence[Choice]) -> torch.Tensor:
-    """Return choices as finite numbers, which a checkpoint can hold, [choices, 4].
-
-    >>> tried = Choice(16, 0.01, -1.5, 3), Choice(0, math.inf, -2.0, 7)
-    >>> unpacked(packed(tried)) == tried
-    True
-    """
-    rows = [(each.hidden, each.penalty, each.likelihood, each.epochs) for each in choices]
-    return torch.tensor(rows, dtype=torch.float64).reshape(-1, 4).nan_to_num(nan=UNKNOWN, posinf=-1.0)
-
-
-def unpacked(tensor: torch.Tensor) -> tuple[Choice, ...]:
-    """Return the choices that were packed."""
-    return tuple(
-        Choice(int(hidden), math.inf if penalty < 0 else penalty, math.nan if value == UNKNOWN else value, int(epochs))
-        for hidden, penalty, value, epochs in tensor.tolist()
-    )
 
 
 @final

@@ -128,46 +128,14 @@ def pad(clicks: Clicks, chosen: Int64, *, scale: float = 1.0) -> Batch:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Share:
-    """The part of a batch that one process computes.
-
-    Attributes:
-        batch: The ranked lists of this process. If there are fewer lists than processes, one of another process with
-            weight 0.
-        weight: Number of its lists, divided by that of the whole batch.
-        lists: Number of lists of the whole batch.
-    """
-
-    batch: Batch
-    weight: float
-    lists: int
-
-
-def shares(
-    clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None, rank: int = 0, processes: int = 1
-) -> Iterator[Share]:
-    """Yield the part of one process of each batch of `size` ranked lists that are not empty.
-
-    Lists are in order, or shuffled by (seed, epoch). The parts of a batch differ by at most one list, and have similar
-    numbers of documents.
-    """
-    lengths = np.diff(clicks.offsets)
-    chosen = np.flatnonzero(lengths > 0)
+def batches(clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None) -> Iterator[Batch]:
+    """Yield all ranked lists that are not empty in batches of `size`, in order or shuffled by (seed, epoch)."""
+    chosen = np.flatnonzero(np.diff(clicks.offsets) > 0)
     scale = clicks.sessions / max(len(clicks), 1)
     if shuffle is not None:
         chosen = np.random.default_rng(shuffle).permutation(chosen)
     for start in range(0, len(chosen), size):
-        whole = chosen[start : start + size]
-        mine = whole
-        if processes > 1:
-            mine = whole[np.sort(np.argsort(-lengths[whole], kind="stable")[rank::processes])]
-        yield Share(pad(clicks, mine if len(mine) else whole[:1], scale=scale), len(mine) / len(whole), len(whole))
-
-
-def batches(clicks: Clicks, size: int, *, shuffle: tuple[int, int] | None = None) -> Iterator[Batch]:
-    """Yield all ranked lists that are not empty in batches of `size`, in order or shuffled by (seed, epoch)."""
-    return (share.batch for share in shares(clicks, size, shuffle=shuffle))
+        yield pad(clicks, chosen[start : start + size], scale=scale)
 
 
 def likelihoods(click_logits: Callable[[Batch], torch.Tensor], clicks: Clicks) -> Float64:

@@ -44,7 +44,6 @@ from clickprism.experiments.train import (
 from clickprism.model import Model
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, suggest
-from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
 from clickprism.types import JudgedLists
 
@@ -71,7 +70,6 @@ def compare_methods(
         progress: Called after each run.
         on_run: Called after each run with its values for each query, in any order.
     """
-    alone("a comparison", remedy="run it without torchrun; --jobs runs several at a time")
     check_methods(settings)
     known = [*settings.methods, INITIAL]
     if baseline is not None and baseline not in known:

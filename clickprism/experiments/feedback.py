@@ -38,7 +38,6 @@ from clickprism.experiments.train import make_method, train_method, true_trust, 
 from clickprism.settings import choose
 from clickprism.simulation.clicks import simulate
 from clickprism.simulation.rankings import Intervention
-from clickprism.training.distributed import alone
 from clickprism.training.settings import Fitted
 from clickprism.types import Clicks, Dataset, Float64, Int64, JudgedLists, Lists, Simulation
 
@@ -164,7 +163,6 @@ def feedback_loop(settings: FeedbackSettings, *, jobs: int = 1, progress: Progre
         jobs: Number of processes, one run each; 0 for one per core.
         progress: Called for each chain when its run is complete.
     """
-    alone("a feedback loop", remedy="run it without torchrun; --jobs runs several seeds at a time")
     check_methods(settings)
     if not settings.methods:
         raise SettingError("methods", (), "name at least one method")

@@ -34,7 +34,6 @@ from clickprism.experiments.settings import EvaluationSettings, ExperimentSettin
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, suggest, to_toml
 from clickprism.simulation.clicks import ideal_clicks
-from clickprism.training.distributed import place
 from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simulation
 
@@ -63,9 +62,8 @@ class Trained:
         observation: Observation by position, relative to the first, as the method learned it; None if it has none.
         truth: What that curve should be, if the clicks were simulated: the true observation relative to the first
             position, or the true alpha of a method that corrects trust bias.
-        document_dependence: How `lbd` lets observation depend on documents; None for other methods, or in all but the
-            first of several processes.
-        independence: Delta-CI over the log; None for methods without it, or in all but the first of several processes.
+        document_dependence: How `lbd` lets observation depend on documents; None for other methods.
+        independence: Delta-CI over the log; None for methods without it.
     """
 
     method: str
@@ -114,8 +112,8 @@ def train_ranker(
     """Train one method with the first seed of the settings, and save the model with its normaliser.
 
     The folder gets model/, metrics.jsonl, run.json, settings.toml (which names a file of simulated clicks in a
-    comment), encoding.json (how the columns of a table became the features) and a checkpoint. If several processes
-    train together (`torchrun`), the first one writes. In a log without grades the epoch is chosen by held-out clicks.
+    comment), encoding.json (how the columns of a table became the features) and a checkpoint. In a log without grades
+    the epoch is chosen by held-out clicks.
 
     Args:
         settings: Settings of the experiment.
@@ -131,9 +129,7 @@ def train_ranker(
     clicks = source if source is not None and source.suffix == ".npz" else None
     if source is not None:
         settings = replace(settings, data=data_of(source, settings.data))
-    first = place()[0] == 0
-    if first:
-        make_folder(out)
+    make_folder(out)
     data = load_data(settings.data)
     settings = _without_grades(settings, data)
     text = to_toml(resolved(replace(settings, runs=1), methods=[method]))
@@ -142,11 +138,10 @@ def train_ranker(
         remedy = "Add columns with features, or use the item as one: --data.table.features item_id"
         raise DataError("there is nothing to learn from: the documents have no features", remedy=remedy)
     log = _log(settings, method, data, clicks=clicks, held_out=held_out)
-    if first:
-        if not resume:
-            (out / CHECKPOINT).unlink(missing_ok=True)
-        comment = "" if clicks is None else f"# clicks: {json.dumps(str(clicks))}, sha256 {sha256(clicks)}\n"
-        write_file(out / SETTINGS, comment + text)
+    if not resume:
+        (out / CHECKPOINT).unlink(missing_ok=True)
+    comment = "" if clicks is None else f"# clicks: {json.dumps(str(clicks))}, sha256 {sha256(clicks)}\n"
+    write_file(out / SETTINGS, comment + text)
     trust = true_trust(settings) if clicks is None and data.log is None else None
     fitted = train_method(
         settings,
@@ -162,19 +157,18 @@ def train_ranker(
         show=show,
     )
     truth = true_curve(fitted.model.method, log.observation, trust)
-    if first:
-        save_run(
-            fitted,
-            settings,
-            data,
-            out,
-            label=method,
-            seed=settings.seed,
-            metrics={f"validation {settings.evaluation.validation}": fitted.best_value},
-            curve=fitted.observation,
-            truth=truth,
-            clicks=None if clicks is None else f"of the file {clicks.name}",
-        )
+    save_run(
+        fitted,
+        settings,
+        data,
+        out,
+        label=method,
+        seed=settings.seed,
+        metrics={f"validation {settings.evaluation.validation}": fitted.best_value},
+        curve=fitted.observation,
+        truth=truth,
+        clicks=None if clicks is None else f"of the file {clicks.name}",
+    )
     return Trained(
         method=method,
         ranker=settings.ranker["name"],
@@ -188,8 +182,8 @@ def train_ranker(
         value=fitted.best_value,
         observation=fitted.observation,
         truth=None if truth is None else truth / truth[0],
-        document_dependence=dependence_of(fitted.learner) if first else None,
-        independence=independence_of(fitted.learner, log.clicks) if first else None,
+        document_dependence=dependence_of(fitted.learner),
+        independence=independence_of(fitted.learner, log.clicks),
     )
 
 

@@ -1,31 +1,19 @@
-"""LambdaMART by LightGBM: gradient boosted trees on the lambdarank objective, in one process or several."""
+"""LambdaMART by LightGBM: gradient boosted trees on the lambdarank objective."""
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, final
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 
-from clickprism.errors import DataError, MissingExtraError, SettingError, TrainingError
+from clickprism.errors import DataError, MissingExtraError
 from clickprism.settings import check_fields
 from clickprism.types import Clicks, Float32, Float64, Int32, Int64
 
-Derivatives: TypeAlias = Callable[[Float64], tuple[Float64, Float64]]
 MAX_LEVELS = 4096
 LONGEST_LIST = 10_000
-ALONE: Final = {
-    "tree_learner": "serial",
-    "num_machines": 1,
-    "machines": "",
-    "local_listen_port": 12400,
-    "time_out": 120,
-}
 
 
 class Objective(Protocol):
@@ -113,96 +101,6 @@ def shown(clicks: Clicks) -> tuple[Int64, Int64]:
     return rows, lengths[lengths > 0]
 
 
-@dataclass(frozen=True)
-class Machines:
-    """The processes that grow one ensemble together, each on its share of the groups.
-
-    Each finds the best splits of some of the features, from histograms that are summed over all processes, and all
-    take the best of these: the trees are those of one process except for the counts of rows in a leaf, which LightGBM
-    then estimates from its weight.
-
-    Attributes:
-        rank: Number of this process, from 0.
-        addresses: Of every process, `host:port`, each with a free port for LightGBM.
-        minutes: How long to wait for the others.
-        add: Adds an array up over the processes.
-    """
-
-    rank: int
-    addresses: tuple[str, ...]
-    minutes: int
-    add: Callable[[Float64], Float64]
-
-    def rows(self, lengths: Int64) -> Int64:
-        """Return the rows of this process: whole consecutive groups, so that all have about as many rows.
-
-        >>> Machines(1, ("a:1", "b:1"), 1, lambda sums: sums).rows(np.array([3, 1, 2, 2]))
-        array([4, 5, 6, 7])
-        """
-        ends = np.cumsum(lengths)
-        owner = (ends - lengths / 2) * len(self.addresses) // ends[-1]
-        if len(np.unique(owner)) < len(self.addresses):
-            must = f"be lower: there are too few lists ({len(lengths)}) for every process to have one"
-            raise SettingError("WORLD_SIZE", len(self.addresses), must)
-        return np.flatnonzero(np.repeat(owner == self.rank, lengths))
-
-    def share(self, boosting: Boosting) -> tuple[Derivatives | None, Int64]:
-        """Return the objective and the rows of this process.
-
-        A custom objective needs the scores of all rows: they are gathered, and every process computes all derivatives.
-        """
-        if boosting.positions is not None:
-            why = "which each process would learn separately (start it without torchrun)"
-            must = f"be 1 for LightGBM's own position bias, {why}"
-            raise SettingError("WORLD_SIZE", len(self.addresses), must)
-        mine, whole = self.rows(boosting.lengths), boosting.objective
-        if whole is None:
-            return None, mine
-
-        def objective(scores: Float64) -> tuple[Float64, Float64]:
-            every = np.zeros(len(boosting.rows))
-            every[mine] = scores
-            first, second = whole(self.add(every))
-            return first[mine], second[mine]
-
-        return objective, mine
-
-    def parameters(self) -> dict[str, Any]:
-        """Return LightGBM's settings for training with the other processes."""
-        return {
-            "tree_learner": "data",
-            "num_machines": len(self.addresses),
-            "machines": ",".join(self.addresses),
-            "local_listen_port": int(self.addresses[self.rank].rpartition(":")[2]),
-            "time_out": self.minutes,
-        }
-
-    @contextmanager
-    def connected(self, failure: type[Exception]) -> Iterator[None]:
-        """Send what LightGBM prints to standard error while it is connected, and turn its failure into an error."""
-        sys.stdout.flush()
-        kept = os.dup(1)
-        os.dup2(2, 1)
-        try:
-            yield
-        except failure as error:
-            raise TrainingError(f"LightGBM cannot go on with the other processes ({error})") from None
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
-
-
-def placeless(text: str) -> str:
-    r"""Return a model as one process writes it, without the addresses of the processes that made it.
-
-    >>> placeless("[learning_rate: 0.1]\n[machines: 10.0.0.1:5000,10.0.0.2:5000]")
-    '[learning_rate: 0.1]\n[machines: ]'
-    """
-    for key, value in ALONE.items():
-        text = re.sub(rf"^\[{key}: .*\]$", f"[{key}: {value}]", text, flags=re.MULTILINE)
-    return text
-
-
 @final
 @dataclass(frozen=True)
 class LambdaMART:
@@ -249,15 +147,13 @@ class LambdaMART:
         seed: int,
         threads: int,
         on_tree: Callable[[int, Trees], bool] | None = None,
-        machines: Machines | None = None,
     ) -> Trees:
         """Train trees on rows and groups.
 
         A leaf must hold `min_data_in_leaf` documents, not rows: if documents are in several groups, the limit on rows
         is as many times higher, since a leaf could otherwise be one document that was shown often.
 
-        `on_tree` is called after each tree with their number and the ensemble so far; it stops by returning True. With
-        `machines`, each process bins all rows, so that bins are those of one process, and keeps its share.
+        `on_tree` is called after each tree with their number and the ensemble so far; it stops by returning True.
         """
         if int(boosting.lengths.max()) > LONGEST_LIST:
             raise DataError(f"LightGBM ranks lists of up to {LONGEST_LIST} documents, one has {boosting.lengths.max()}")
@@ -282,11 +178,7 @@ class LambdaMART:
             "num_threads": threads,
             "verbosity": -1,
         }
-        objective: Derivatives | None = boosting.objective
-        mine: Int64 | None = None
-        if machines is not None:
-            objective, mine = machines.share(boosting)
-            parameters |= machines.parameters()
+        objective = boosting.objective
         if objective is not None:
             parameters["objective"] = lambda scores, _: objective(np.asarray(scores, dtype=np.float64))
 
@@ -302,11 +194,7 @@ class LambdaMART:
             position=boosting.positions,
             params=parameters if objective is None else {**parameters, "objective": "none"},
         )
-        with nullcontext() if machines is None else machines.connected(lightgbm.basic.LightGBMError):
-            if mine is not None:
-                data = data.construct().subset(mine.tolist())
-            booster = lightgbm.train(parameters, data, num_boost_round=self.trees, callbacks=[after])
-        return Trees(booster if machines is None else booster.free_network())
+        return Trees(lightgbm.train(parameters, data, num_boost_round=self.trees, callbacks=[after]))
 
 
 @final
@@ -325,7 +213,7 @@ class Trees:
 
     def first(self, trees: int) -> Trees:
         """Return the ensemble of the first `trees` trees."""
-        return Trees.from_text(placeless(self._booster.model_to_string(num_iteration=trees)))
+        return Trees.from_text(self._booster.model_to_string(num_iteration=trees))
 
     @property
     def features(self) -> int:
@@ -335,7 +223,7 @@ class Trees:
     @property
     def text(self) -> str:
         """Return the ensemble in LightGBM's model format."""
-        return placeless(self._booster.model_to_string(num_iteration=-1))
+        return str(self._booster.model_to_string(num_iteration=-1))
 
     @classmethod
     def from_text(cls, text: str) -> Trees:

@@ -64,9 +64,10 @@ class Saved:
         optimiser.load_state_dict(state)
 
 
-def load(content: bytes, *, plan: Plain, path: Path | None) -> Saved:
-    """Return a checkpoint of the same plan; `content` is that of the file at `path`, which need not be here."""
+def load(path: Path, *, plan: Plain) -> Saved:
+    """Return a checkpoint of the same plan."""
     with usable(path):
+        content = path.read_bytes()
         tensors = tensors_of(content)
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         if int(metadata["format"]) != FORMAT:
@@ -86,7 +87,7 @@ def load(content: bytes, *, plan: Plain, path: Path | None) -> Saved:
 
 
 @contextmanager
-def usable(path: Path | None) -> Iterator[None]:
+def usable(path: Path) -> Iterator[None]:
     """Turn an error in the content of a checkpoint into one that names its file."""
     try:
         yield

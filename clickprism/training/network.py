@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -18,15 +18,14 @@ import torch
 from clickprism._util.progress import progress_bar
 from clickprism.data.clicks import fingerprint
 from clickprism.debias.base import Learner, Method
-from clickprism.debias.loop import Measured, Share, Stopped, held_out_likelihood, run, shares
+from clickprism.debias.loop import Measured, Stopped, batches, held_out_likelihood, run
 from clickprism.errors import DataError, TrainingError
 from clickprism.model import network_scores
 from clickprism.rankers.base import NetworkRanker
 from clickprism.settings import plain
 from clickprism.training import checkpoint
-from clickprism.training.distributed import Group, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Plain, Progress, Record, Validation
-from clickprism.types import Clicks
+from clickprism.types import Batch, Clicks
 
 RUNAWAY: Final = 1e3
 FREE: Final = ("epochs", "patience", "checkpoint_every", "threads")  # settings that a resumed run may change
@@ -45,25 +44,16 @@ def train(
     show: bool | None,
 ) -> tuple[Learner, Progress, Stopped]:
     """Train a learner and return it with the best weights by validation, or the last without one."""
-    with joined() as group, torch_set_for(settings.seed, settings.threads):
+    with torch_set_for(settings.seed, settings.threads):
         saved = None if out is None else out / "checkpoint.safetensors"
-        if not group.first:
-            out, show = None, False
-        plan = {} if out is None and group.size == 1 else _plan(clicks, method, ranker, settings, validation)
-        group.check_same({**plan, "fit.epochs": settings.epochs, "fit.patience": settings.patience, "resume": resume})
-        content, before = b"", None
-        if resume:
-            content = group.share(lambda: saved.read_bytes() if saved is not None and saved.exists() else b"")
-        network = ranker.build(clicks.lists.features.shape[1])
-        if content:
-            before = checkpoint.load(content, plan=plan, path=saved)
-            with checkpoint.usable(saved):
-                learner = method.restored(network, clicks, before.weights)
-        else:
-            learner = method.learner(network, clicks)
+        plan = {} if out is None else _plan(clicks, method, ranker, settings, validation)
+        before = None
+        if resume and saved is not None and saved.exists():
+            before = checkpoint.load(saved, plan=plan)
+        learner = method.learner(ranker.build(clicks.lists.features.shape[1]), clicks)
         _check_depth(learner, clicks, validation)
-        loop = Loop(learner, _optimiser(learner, settings), clicks, settings, validation, group)
-        if before is not None:
+        loop = Loop(learner, _optimiser(learner, settings), clicks, settings, validation)
+        if before is not None and saved is not None:
             with checkpoint.usable(saved):
                 before.put_into(learner, loop.optimiser)
             loop.progress, loop.best = before.progress, before.best
@@ -84,7 +74,7 @@ def train(
                     report(epoch, epochs, f"{title}  {loop.record.text()}")
                 stopped: Stopped = "epochs" if loop.progress.epoch >= epochs else "patience"
             except KeyboardInterrupt:
-                if loop.progress.epoch == 0 or not group.agreed:
+                if loop.progress.epoch == 0:
                     raise
                 stopped = "interrupted"
         learner.load_state_dict(loop.best)
@@ -101,7 +91,6 @@ class Loop:
     clicks: Clicks
     settings: FitSettings
     validation: Validation | Clicks | None
-    group: Group
     progress: Progress = field(default_factory=Progress)
     record: Record = field(init=False)
     best: checkpoint.Weights = field(init=False)
@@ -112,18 +101,16 @@ class Loop:
     def train(self, number: int) -> None:
         """Go over all ranked lists once."""
         settings, progress, start = self.settings, self.progress, time.perf_counter()
-        torch.manual_seed(settings.seed * 1_000_003 + number + 2**32 * self.group.rank)
-        self.group.copy(self.learner.state_dict().values())
+        torch.manual_seed(settings.seed * 1_000_003 + number)
         self.learner.train()
         step, lists, norms = progress.step, 0, 0.0
         sums: dict[str, float] = {}
-        part = {"rank": self.group.rank, "processes": self.group.size}
-        batches = shares(self.clicks, settings.batch_size, shuffle=(settings.seed, number), **part)
-        for step, share in enumerate(batches, start=progress.step + 1):
-            parts, norm = self._step(share, f"in epoch {number}, step {step}")
-            sums = {name: sums.get(name, 0.0) + value * share.lists for name, value in parts.items()}
-            norms += norm * share.lists
-            lists += share.lists
+        shuffled = batches(self.clicks, settings.batch_size, shuffle=(settings.seed, number))
+        for step, batch in enumerate(shuffled, start=progress.step + 1):
+            parts, norm = self.step(batch, f"in epoch {number}, step {step}")
+            sums = {name: sums.get(name, 0.0) + value * len(batch.mask) for name, value in parts.items()}
+            norms += norm * len(batch.mask)
+            lists += len(batch.mask)
         means = {name: value / lists for name, value in sums.items()}
         first = sum(progress.history[0].loss.values()) if progress.history else math.inf
         now, seconds = sum(means.values()), time.perf_counter() - start
@@ -137,7 +124,7 @@ class Loop:
         self.record = Record(number, step, means, norms / lists, lists / seconds, seconds, None)
 
     def measure(self, number: int) -> Measured | None:
-        """Validate if it is due, in the first process."""
+        """Validate if it is due."""
         measured = self._validated() if self.is_due(number) else None
         self.record = replace(self.record, validation=None if measured is None else measured.value)
         self.progress.history.append(self.record)
@@ -168,17 +155,14 @@ class Loop:
         """Return whether this epoch is validated."""
         return epoch % self.settings.evaluate_every == 0 or epoch == self.settings.epochs
 
-    def _step(self, share: Share, where: str) -> tuple[dict[str, float], float]:
-        """Take one step by the mean over the whole batch, which is added up over the processes."""
-        batch = replace(share.batch, total=partial(self._total, share)) if self.group.size > 1 else share.batch
+    def step(self, batch: Batch, where: str) -> tuple[dict[str, float], float]:
+        """Take one step; return the parts of the loss, and the norm of the gradient."""
         parts = self.learner.loss(batch)
-        losses = torch.stack(list(parts.values())) * share.weight
+        losses = torch.stack(list(parts.values()))
         self.optimiser.zero_grad()
         torch.autograd.backward(losses.sum())
         with torch.no_grad():
             sums = self.learner.statistics(batch)
-            if self.group.size > 1:
-                losses, sums = self._add(share, losses, sums)
         values = dict(zip(parts, losses.tolist(), strict=True))
         self._check_finite(values, where)
         limit = self.settings.clip_norm if self.settings.clip_norm > 0 else math.inf
@@ -191,41 +175,14 @@ class Loop:
                 self.learner.update(sums)
         return values, norm
 
-    def _add(
-        self, share: Share, losses: torch.Tensor, sums: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Add gradients, parts of the loss and statistics up over the processes."""
-        parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
-        mine = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
-        others = [] if sums is None else [sums * (share.weight > 0)]
-        added = self.group.add(*mine, losses, *others)
-        for parameter, gradient in zip(parameters, added, strict=False):
-            parameter.grad = gradient
-        return added[len(mine)], added[-1] if others else None
-
-    def _total(self, share: Share, sums: torch.Tensor) -> torch.Tensor:
-        return self.group.add(sums * (share.weight > 0))[0]
-
     def _validated(self) -> Measured | None:
-        """Return what the first process measures, in all of them."""
         validation, learner = self.validation, self.learner
         if validation is None:
             return None
         learner.eval()
         if isinstance(validation, Validation):
-
-            def scores(lists: Any) -> Any:
-                return network_scores(learner.ranker, lists.features)
-
-            value = self.group.first_says(lambda: validation.of(scores).value)
-            return Measured(value, higher=validation.higher_is_better)
-
-        def likelihoods() -> bytes:
-            found = held_out_likelihood(learner.click_logits, validation)
-            return np.array([found.value, *(() if found.by_query is None else found.by_query)]).tobytes()
-
-        numbers = np.frombuffer(self.group.share(likelihoods))
-        return Measured(float(numbers[0]), numbers[1:])
+            return validation.of(lambda lists: network_scores(learner.ranker, lists.features))
+        return held_out_likelihood(learner.click_logits, validation)
 
     def _check_finite(self, values: dict[str, float], where: str) -> None:
         broken = ", ".join(f"{name} is {value}" for name, value in values.items() if not math.isfinite(value))
@@ -252,8 +209,8 @@ def torch_set_for(seed: int, threads: int) -> Iterator[None]:
     before, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if wanted := share_of_threads(threads):
-            torch.set_num_threads(wanted)
+        if threads:
+            torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(True)
         try:
             yield

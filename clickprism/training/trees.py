@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from clickprism._util.progress import progress_bar
 from clickprism.debias.base import Learner
 from clickprism.debias.loop import Measured, Stopped
-from clickprism.rankers.lambdamart import Boosting, LambdaMART, Machines, Trees, shown
-from clickprism.settings import plain
+from clickprism.rankers.lambdamart import Boosting, LambdaMART, Trees, shown
 from clickprism.training import checkpoint
-from clickprism.training.distributed import TIMEOUT, Group, addresses, joined, share_of_threads
 from clickprism.training.settings import FitSettings, Progress, Record, Validation
 from clickprism.types import Clicks, Float64, Int64
 
 EVERY = 10  # trees between two validations
-BLOCK = 65_536
 
 
 def clicks_per_exposure(
@@ -87,14 +82,12 @@ def train(
 
     def on_tree(count: int, trees: Trees) -> bool:
         nonlocal grown, best
-        group.check()
         grown, progress.epoch, progress.step = trees, count, count
         if count % EVERY and count != ranker.trees:
             return False
         measured, seconds = None, time.perf_counter() - start
         if validation is not None:
-            value = group.first_says(lambda: validation.of(lambda x: trees(x.features)).value)
-            measured = Measured(value, higher=validation.higher_is_better)
+            measured = validation.of(lambda x: trees(x.features))
         speed = len(boosting.lengths) * count / seconds
         record = Record(count, count, {}, 0.0, speed, seconds, None if measured is None else measured.value)
         progress.history.append(record)
@@ -107,36 +100,15 @@ def train(
             progress.waited += 1
         return patience > 0 and progress.waited >= patience
 
-    with joined() as group:
-        if not group.first:
-            out, show = None, False
-        machines = None if group.size == 1 else _machines(group, boosting, ranker, settings)
-        checkpoint.start_metrics(out)
-        threads = share_of_threads(settings.threads)
-        with progress_bar(title, show=show) as report, group.watched():
-            try:
-                ranker.train(boosting, seed=settings.seed, threads=threads, on_tree=on_tree, machines=machines)
-                stopped = "patience" if patience > 0 and progress.waited >= patience else "epochs"
-            except KeyboardInterrupt:
-                if progress.best_epoch == 0 or not group.agreed:
-                    raise
-                stopped = "interrupted"
+    checkpoint.start_metrics(out)
+    with progress_bar(title, show=show) as report:
+        try:
+            ranker.train(boosting, seed=settings.seed, threads=settings.threads, on_tree=on_tree)
+            stopped = "patience" if patience > 0 and progress.waited >= patience else "epochs"
+        except KeyboardInterrupt:
+            if progress.best_epoch == 0:
+                raise
+            stopped = "interrupted"
     if grown is None:
         raise RuntimeError("LightGBM grew no tree")
     return grown.first(progress.best_epoch), progress, stopped
-
-
-def _machines(group: Group, boosting: Boosting, ranker: LambdaMART, settings: FitSettings) -> Machines:
-    """Return the processes as LightGBM must know them, after checking that all grow the same ensemble."""
-    digest = hashlib.blake2b(digest_size=16)
-    for column in (boosting.rows, boosting.lengths, boosting.targets):
-        digest.update(np.ascontiguousarray(column).data)
-    for begin in range(0, len(boosting.features), BLOCK):
-        digest.update(np.ascontiguousarray(boosting.features[begin : begin + BLOCK]).data)
-    facts = {f"ranker.{key}": value for key, value in plain(ranker).items()}
-    group.check_same({**facts, "fit.seed": settings.seed, "fit.patience": settings.patience, "log": digest.hexdigest()})
-
-    def add(values: Float64) -> Float64:
-        return group.add(torch.from_numpy(values))[0].numpy()
-
-    return Machines(group.rank, tuple(addresses(group)), int(TIMEOUT.total_seconds() // 60), add)
