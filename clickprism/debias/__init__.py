@@ -32,6 +32,6 @@ def method(name: str, **settings: Any) -> Any:
     """The method of this name with these settings; those that are not given have their defaults.
 
     >>> method("ipw", propensities=[1, 0.5], floor=0.1)
-    InversePropensity(propensities=(1.0, 0.5), floor=0.1, self_normalise=False, estimate='none')
+    InversePropensity(propensities=(1.0, 0.5), floor=0.1, estimate='none')
     """
     return choose(METHODS, {"name": name, **settings}, path="method")

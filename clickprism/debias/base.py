@@ -89,10 +89,12 @@ class Learner(nn.Module, ABC):
     Attributes:
         ranker: The network that will rank; it alone is kept for serving.
         base_odds: What a method of probabilities adds to scores, P(relevant) = s(f(x) + base_odds); 0 for the others.
+        observation_model: The form of observation that the method chose, and why, in a line; empty without a choice.
     """
 
     ranker: nn.Module
     base_odds: float = 0.0
+    observation_model: str = ""
 
     def __init__(self, ranker: nn.Module) -> None:
         super().__init__()

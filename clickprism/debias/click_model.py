@@ -22,7 +22,7 @@ from torch import nn
 
 from clickprism.debias.base import Learner, Method
 from clickprism.debias.losses import count_loss, log_both, log_click, score
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import DataError
 from clickprism.model import network_scores
 from clickprism.settings import check_fields
 from clickprism.types import Batch, Bool, Clicks, Float64, Int64
@@ -58,10 +58,6 @@ class NeuralClickModel(Method):
 
     Attributes:
         model: How users browse.
-        satisfaction: Of dbn and sdbn: "network", a second network of the ranker's shape on the features; or "constant".
-        observation_features: Let observation depend on features too: another network of the ranker's shape is added to
-            the log odds of the observation parameters (for dcm, ccm and dbn: of going on below the document). The first
-            position stays certain for every document.
         observation_rate: Learning rate of the observation parameters, as a multiple of the ranker's.
 
     >>> import clickprism as cp
@@ -80,15 +76,10 @@ class NeuralClickModel(Method):
     learns_observation = True
     needs_patterns = True
     model: ModelName = "ubm"
-    satisfaction: Literal["network", "constant"] = "network"
-    observation_features: bool = False
     observation_rate: float = 10.0
 
     def __post_init__(self) -> None:
         check_fields(self, observation_rate="(0, inf)")
-        if self.observation_features and self.model in ("cascade", "sdbn"):
-            must = f"be off for {self.model}, which has no observation to learn"
-            raise SettingError("observation_features", self.observation_features, must)
 
     def learner(self, ranker: nn.Module, clicks: Clicks) -> ClickModelLearner:
         """Return a learner with the observation parameters for the positions of the log, all one half at the start."""
@@ -104,13 +95,7 @@ class ClickModelLearner(Learner):
         self.settings = settings
         self.positions = clicks.max_position
         self.browsing = _browsing(settings.model, self.positions)
-        self.constant: nn.Parameter | None = None
-        self.satisfaction: nn.Module | None = None
-        self.tilt = fresh_copy(ranker) if settings.observation_features else None
-        if settings.model in SATISFIED and settings.satisfaction == "network":
-            self.satisfaction = fresh_copy(ranker)
-        elif settings.model in SATISFIED:
-            self.constant = nn.Parameter(torch.zeros(1))
+        self.satisfaction = fresh_copy(ranker) if settings.model in SATISFIED else None
         self.odds = _first_slot_odds(clicks)
         self._log = _sample(clicks)
 
@@ -162,21 +147,18 @@ class ClickModelLearner(Learner):
         )
 
     def rates(self) -> list[tuple[float, list[nn.Parameter]]]:
-        """Return the ranker's group, that of the other networks, and that of the observation parameters."""
-        networks = [network for network in (self.satisfaction, self.tilt) if network is not None]
-        own = [*self.browsing.parameters(), *([] if self.constant is None else [self.constant])]
-        beside = [parameter for network in networks for parameter in network.parameters()]
+        """Return the ranker's group, that of the satisfaction, and that of the observation parameters."""
+        beside = [] if self.satisfaction is None else list(self.satisfaction.parameters())
+        own = list(self.browsing.parameters())
         groups = [(1.0, list(self.ranker.parameters())), (1.0, beside), (self.settings.observation_rate, own)]
         return [(rate, group) for rate, group in groups if group]
 
     def _page(self, batch: Batch) -> Page:
         attraction = score(self.ranker, batch) + self.odds
-        nothing = torch.zeros_like(attraction)
-        satisfaction = nothing if self.satisfaction is None else score(self.satisfaction, batch)
-        if self.constant is not None:
-            satisfaction = nothing + self.constant
-        tilt = nothing if self.tilt is None else score(self.tilt, batch)
-        return Page(batch.mask, batch.positions, attraction, satisfaction, tilt)
+        satisfaction = torch.zeros_like(attraction)
+        if self.satisfaction is not None:
+            satisfaction = score(self.satisfaction, batch)
+        return Page(batch.mask, batch.positions, attraction, satisfaction)
 
     def _seen(self, clicks: Clicks) -> Float64:
         """Return the probability that each entry is observed before any click is known, [entries]."""
@@ -195,14 +177,11 @@ class ClickModelLearner(Learner):
         """Yield the lists in padded parts, with the entry of each place; every document is scored once."""
         rows, document = np.unique(clicks.rows, return_inverse=True)
         features = clicks.lists.features[rows]
-
-        def scores(network: nn.Module | None) -> Float64:
-            return np.zeros(len(rows)) if network is None else network_scores(network, features)
-
-        columns = [scores(network)[document] for network in (self.ranker, self.satisfaction, self.tilt)]
-        columns[0] = columns[0] + self.odds
-        if self.constant is not None:
-            columns[1] = columns[1] + float(self.constant.detach())
+        attraction = network_scores(self.ranker, features) + self.odds
+        satisfaction = np.zeros(len(rows))
+        if self.satisfaction is not None:
+            satisfaction = network_scores(self.satisfaction, features)
+        columns = attraction[document], satisfaction[document]
         lengths = np.diff(clicks.offsets)
         for start in range(0, len(clicks), CHUNK):
             part = lengths[start : start + CHUNK]
@@ -253,7 +232,6 @@ class Page:
     positions: torch.Tensor  # from 1
     attraction: torch.Tensor  # log odds of a click once observed
     satisfaction: torch.Tensor  # log odds that a click ends the search, for the models that have it
-    tilt: torch.Tensor  # what features add to the log odds of the model's observation parameters
 
 
 @final
@@ -267,7 +245,7 @@ class ByPosition(nn.Module):
     def forward(self, page: Page, clicked: torch.Tensor) -> torch.Tensor:
         """Return the log odds that each place is observed, whatever was clicked, [lists, places]."""
         places = page.positions.clamp_max(len(self.odds)) - 1
-        return _first_certain(page.positions, self.odds[places] + page.tilt)
+        return _first_certain(page.positions, self.odds.to(page.attraction.dtype)[places])
 
     def marginal(self, page: Page) -> torch.Tensor:
         """Return the log probability that each place is observed, [lists, places]."""
@@ -285,7 +263,7 @@ class ByLastClick(nn.Module):
     def forward(self, page: Page, clicked: torch.Tensor) -> torch.Tensor:
         """Return the log odds that each place is observed given the clicks above, [lists, places]."""
         latest = torch.where(clicked & page.mask, page.positions, 0).cummax(-1).values
-        return self._odds(page.positions, nn.functional.pad(latest[:, :-1], (1, 0)), page.tilt)
+        return self._at(self.odds.to(page.attraction.dtype), page.positions, nn.functional.pad(latest[:, :-1], (1, 0)))
 
     def marginal(self, page: Page) -> torch.Tensor:
         """Return the log probability that each place is observed, summed over the last click, [lists, places]."""
@@ -297,17 +275,17 @@ class ByLastClick(nn.Module):
         result = []
         for place in range(places):
             above, here = slice(place + 1), slice(place, place + 1)
-            odds = self._odds(page.positions[:, here], clicked_at[:, above], page.tilt[:, here])
+            odds = self._at(self.odds.to(attraction.dtype), page.positions[:, here], clicked_at[:, above])
             seen = last[:, above] * torch.sigmoid(odds)
             result.append(seen.sum(-1))
             clicks = torch.where(page.mask[:, here], seen * attraction[:, here], 0.0)
             last = torch.cat([last[:, above] - clicks, clicks.sum(-1, keepdim=True), last[:, place + 2 :]], dim=-1)
         return torch.stack(result, dim=-1).clamp_min(torch.finfo(attraction.dtype).tiny).log()
 
-    def _odds(self, positions: torch.Tensor, last: torch.Tensor, tilt: torch.Tensor) -> torch.Tensor:
-        size = len(self.odds)
-        odds = self.odds[positions.clamp_max(size) - 1, last.clamp_max(size - 1)]
-        return _first_certain(positions, odds + tilt)
+    @staticmethod
+    def _at(odds: torch.Tensor, positions: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+        size = len(odds)
+        return _first_certain(positions, odds[positions.clamp_max(size) - 1, last.clamp_max(size - 1)])
 
 
 @final
@@ -360,18 +338,19 @@ class Chain(nn.Module):
     def steps(self, page: Page) -> tuple[Step, Step]:
         """Return the step after a skip and that after a click, for every place, each [lists, places]."""
         always = (torch.zeros_like(page.attraction), torch.full_like(page.attraction, -CERTAIN))
+        odds = self.odds.to(page.attraction.dtype)
         if self.model == "cascade":
             return always, (always[1], always[0])
         if self.model == "dcm":
-            return always, log_both(self.odds[page.positions.clamp_max(len(self.odds)) - 1] + page.tilt)
+            return always, log_both(odds[page.positions.clamp_max(len(odds)) - 1])
         satisfied, unsatisfied = log_both(page.satisfaction)
         if self.model == "sdbn":
             return always, (unsatisfied, satisfied)
         if self.model == "dbn":
-            go, stop = log_both(self.odds + page.tilt)
+            go, stop = log_both(odds.expand_as(page.attraction))
             return (go, stop), (go + unsatisfied, torch.logaddexp(satisfied, unsatisfied + stop))
         attracted, ignored = log_both(page.attraction)
-        skip, low, high = (log_both(odds + page.tilt) for odds in self.odds)
+        skip, low, high = (log_both(each.expand_as(page.attraction)) for each in odds)
         return skip, (
             torch.logaddexp(ignored + low[0], attracted + high[0]),
             torch.logaddexp(ignored + low[1], attracted + high[1]),

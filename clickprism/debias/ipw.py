@@ -26,13 +26,11 @@ class InversePropensity(Method):
     loss = - sum_i c_i / max(o_k / o_1, floor) log softmax_i(f(x)),  k the position of i
 
     Unbiased when the propensities are right, the observation depends on nothing but the position, and `floor` is 0.
-    A floor trades bias for variance. `self_normalise` divides by the mean weight of the clicks in the batch: the size
-    of the step then does not depend on which positions happened to be clicked.
+    A floor trades bias for variance.
 
     Attributes:
         propensities: The observation at positions 1, 2, ...; only ratios to the first matter.
         floor: Relative propensities below this are raised to it; 0 clips nothing.
-        self_normalise: Divide by the mean weight.
         estimate: Where the propensities come from if they are not given: "log_model" takes the position curve of the
             log (`LogModel`), "allpairs" that of documents shown at several positions only.
     """
@@ -44,7 +42,6 @@ class InversePropensity(Method):
     takes_weights = True
     propensities: tuple[float, ...] = ()
     floor: float = 0.0
-    self_normalise: bool = False
     estimate: Literal["none", "log_model", "allpairs"] = "none"
 
     def __post_init__(self) -> None:
@@ -91,7 +88,7 @@ class InversePropensity(Method):
             place = int(np.flatnonzero(clicked & (relative == 0))[0]) + 1
             must = f"be above 0 at position {place}, where the log has clicks; a floor does that"
             raise SettingError("propensities", self.propensities, must)
-        return InversePropensityLearner(ranker, np.maximum(relative, TINY), self.self_normalise)
+        return InversePropensityLearner(ranker, np.maximum(relative, TINY))
 
 
 @final
@@ -100,16 +97,13 @@ class InversePropensityLearner(Learner):
 
     log_observation: torch.Tensor
 
-    def __init__(self, ranker: nn.Module, relative: Float64, self_normalise: bool) -> None:
+    def __init__(self, ranker: nn.Module, relative: Float64) -> None:
         super().__init__(ranker)
-        self.self_normalise = self_normalise
         self.register_buffer("log_observation", torch.from_numpy(np.log(relative)).float())
 
     def loss(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Return the softmax cross entropy on the weighted clicks."""
         weighted = batch.clicks * torch.exp(-self.log_observation[batch.positions - 1])
-        if self.self_normalise:
-            weighted = weighted * (batch.clicks.sum() / weighted.sum().clamp_min(1e-12))
         return {"ranking": softmax_loss(score(self.ranker, batch), weighted, mask=batch.mask)}
 
     def observation(self) -> Float64:

@@ -129,6 +129,7 @@ class Decoupling(Method):
             learner = DecoupledLearner(self, ranker, clicks, _frozen(observed), (GIVEN,), anchor=anchor)
         if learner.doubt:
             log.warning("%s: %s", self.name, learner.doubt)
+            learner.observation_model += f". Note: {learner.doubt}"
         return learner
 
 
@@ -156,6 +157,7 @@ class DecoupledLearner(DocumentLearner):
     ) -> None:
         super().__init__(ranker, clicks)
         self.settings, self.observed, self.choices, self.anchor = settings, observed, choices, anchor
+        self.observation_model = choice_text(choices) if choices else ""
         self.register_buffer("scale", observed.steepness(self.sample).detach().mean().clamp_min(1e-3))
         below = observed.below.detach().mean() * self.scale if len(observed.below) else torch.zeros(())
         self.register_buffer("log_first", below.clamp(math.log(settings.first), 0.0))
@@ -232,6 +234,30 @@ class Choice:
 
 
 GIVEN: Final = Choice(0, math.inf, math.nan, 0)  # the curve of the anchor, without a choice
+
+
+def choice_text(choices: Sequence[Choice]) -> str:
+    """Return what was chosen and why, in a line.
+
+    >>> choice_text([Choice(0, 0.01, -1.4081, 9), Choice(0, math.inf, -1.4161, 7)])
+    'observation depends on documents: linear, penalty 0.01 (held-out log-likelihood -1.4081; positions only -1.4161)'
+    >>> choice_text([Choice(0, math.inf, -1.5, 7), Choice(16, 0.0, -1.6, 9)])
+    'observation depends on positions only (held-out log-likelihood -1.5000; best with documents -1.6000)'
+    >>> choice_text([Choice(0, math.inf, math.nan, 60)])
+    'observation depends on positions only (too few ranked lists with clicks, or positions, to choose by)'
+    >>> choice_text([Choice(0, math.inf, math.nan, 0)])
+    'observation is the position curve of the log model, which finds no dependence on documents'
+    """
+    chosen, curve = choices[0], choices[0].penalty == math.inf
+    if chosen.epochs == 0:
+        return "observation is the position curve of the log model, which finds no dependence on documents"
+    form = f"network of {chosen.hidden} units" if chosen.hidden else "linear"
+    what = "depends on positions only" if curve else f"depends on documents: {form}, penalty {chosen.penalty:g}"
+    if math.isnan(chosen.likelihood):
+        return f"observation {what} (too few ranked lists with clicks, or positions, to choose by)"
+    others = [choice.likelihood for choice in choices[1:] if (choice.penalty < math.inf) == curve]
+    other = f"; {'best with documents' if curve else 'positions only'} {max(others):.4f}" if others else ""
+    return f"observation {what} (held-out log-likelihood {chosen.likelihood:.4f}{other})"
 
 
 @final

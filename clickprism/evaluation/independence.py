@@ -54,6 +54,15 @@ class Independence:
     by_position: Float64  # Mean at each position, NaN where nothing was shown, [positions]
     documents: int  # Number of documents in ranked lists
 
+    def __str__(self) -> str:
+        """Return Delta-CI in a line.
+
+        >>> str(Independence(0.0123, 0.0004, 0.2, 0.00031, np.empty(0), 50))
+        'Delta-CI 0.0123 ± 0.0004, mutual information 0.00031 nats'
+        """
+        error = "" if np.isnan(self.error) else f" ± {self.error:.4f}"
+        return f"Delta-CI {self.mean:.4f}{error}, mutual information {self.information:.2g} nats"
+
 
 def learner_independence(learner: ConditionalLearner, clicks: Clicks) -> Independence:
     """Return Delta-CI of a learner over a log: each document at the positions where it was shown, by impressions."""

@@ -28,7 +28,6 @@ from clickprism.experiments.data import (
     simulate_log,
     with_categories,
 )
-from clickprism.experiments.observation_models import dependence_of, independence_of
 from clickprism.experiments.results import INITIAL, Results, Run, results_of
 from clickprism.experiments.settings import DataSettings, ExperimentSettings, read_settings
 from clickprism.experiments.train import (
@@ -37,6 +36,7 @@ from clickprism.experiments.train import (
     SETTINGS,
     corrects_trust,
     make_method,
+    observation_model,
     save_run,
     train_method,
     true_trust,
@@ -150,8 +150,7 @@ def _run(settings: ExperimentSettings, seed: int, label: str, out: Path | None) 
         best=0 if fitted is None else fitted.best_epoch,
         stopped="" if fitted is None else fitted.stopped,
         seconds=round(time.perf_counter() - start, 2),
-        document_dependence=None if fitted is None else dependence_of(fitted.learner),
-        independence=None if fitted is None else independence_of(fitted.learner, clicks),
+        observation_model="" if fitted is None else observation_model(fitted.learner, clicks),
     )
     return run, evaluation
 

@@ -13,17 +13,9 @@ from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import Table, to_json
 from clickprism.evaluation import plots
 from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, compare
-from clickprism.evaluation.independence import Independence
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
 from clickprism.experiments.data import data_name
-from clickprism.experiments.observation_models import (
-    DocumentDependence,
-    choice_text,
-    independence_text,
-    mean_curve,
-    mean_independence,
-)
 from clickprism.experiments.settings import ExperimentSettings, resolved
 from clickprism.experiments.train import SETTINGS, make_method, uses_truth
 from clickprism.settings import to_toml
@@ -56,8 +48,7 @@ class Run:
         best: Epoch (or number of trees) that was chosen.
         stopped: Why training ended.
         seconds: Duration of the run.
-        document_dependence: How `lbd` lets observation depend on documents; None for other methods.
-        independence: Delta-CI over the log; None for a method that does not model relevance given observation.
+        observation_model: What the method says about observation, such as the form that `lbd` chose, or Delta-CI.
     """
 
     label: str
@@ -70,8 +61,7 @@ class Run:
     best: int
     stopped: str
     seconds: float
-    document_dependence: DocumentDependence | None = None
-    independence: Independence | None = None
+    observation_model: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,30 +72,21 @@ class Results:
         settings: Settings of the experiment.
         comparison: Methods side by side, with intervals and tests.
         observation: Mean curve of each method that has one, and the "truth".
-        delta_ci: Delta-CI of each method that models relevance given observation; means over runs.
         runs: All runs; those of the initial ranking come last.
     """
 
     settings: ExperimentSettings
     comparison: Comparison
     observation: Mapping[str, Float64]
-    delta_ci: Mapping[str, Independence]
     runs: tuple[Run, ...]
 
     def of(self, label: str) -> list[Run]:
         """Return the runs of one method."""
         return [run for run in self.runs if run.label == label]
 
-    @property
-    def dependences(self) -> dict[str, DocumentDependence]:
-        """How observation depends on documents, by method and seed."""
-        chosen = {f"{run.label}, seed {run.seed}": run.document_dependence for run in self.runs}
-        return {name: one for name, one in chosen.items() if one is not None}
-
     def observation_models(self) -> list[Table]:
         """Return a table of the observation models that methods chose or measured; empty if no method has one."""
-        rows = [[name, choice_text(one.choices)] for name, one in self.dependences.items()]
-        rows += [[label, independence_text(gap)] for label, gap in self.delta_ci.items()]
+        rows = [[f"{run.label}, seed {run.seed}", run.observation_model] for run in self.runs if run.observation_model]
         return [Table("", ["method", "observation model"], rows)] if rows else []
 
     def tables(self) -> list[Table]:
@@ -119,17 +100,13 @@ def results_of(
     """Return the comparison of runs with a baseline: by default `click`, or else the first method."""
     only, evaluated = [run for run, _ in runs], [(run.label, evaluation) for run, evaluation in runs]
     curves: dict[str, list[Float64]] = {"truth": [run.truth for run in only]}
-    gaps: dict[str, list[Independence]] = {}
     for run in only:
         if run.observation is not None:
             curves.setdefault(run.label, []).append(run.observation)
-        if run.independence is not None:
-            gaps.setdefault(run.label, []).append(run.independence)
     return Results(
         settings=settings,
         comparison=compare_runs(settings, evaluated, data=described(settings), baseline=baseline),
-        observation={label: mean_curve(several) for label, several in curves.items()},
-        delta_ci={label: mean_independence(several) for label, several in gaps.items()},
+        observation={label: _mean_curve(several) for label, several in curves.items()},
         runs=tuple(only),
     )
 
@@ -160,7 +137,6 @@ def write_results(results: Results, out: Path, *, title: str, next_commands: Seq
     for ending, rendered in FORMATS.items():
         write_file(out / f"table.{ending}", rendered(results.comparison))
     models = results.observation_models()
-    doubts = [f"{name}: {one.doubt}." for name, one in results.dependences.items() if one.doubt]
     return write_experiment(
         out,
         results,
@@ -170,7 +146,7 @@ def write_results(results: Results, out: Path, *, title: str, next_commands: Seq
         summary=summary_of(results),
         figures=figures(results),
         more={"Observation models": models} if models else {},
-        notes=[*(_note(results, label) for label in results.settings.methods), *doubts],
+        notes=[_note(results, label) for label in results.settings.methods],
         next_commands=next_commands,
     )
 
@@ -286,6 +262,12 @@ def _note(results: Results, label: str) -> str:
     ends = [f"{unit} {run.best} with seed {run.seed} (ended by {run.stopped})" for run in results.of(label)]
     truth = "" if label == CEILING or not uses_truth(results.settings, label) else " It used the true observation."
     return f"{label}: {what}{truth} Best: {', '.join(ends)}."
+
+
+def _mean_curve(curves: Sequence[Float64]) -> Float64:
+    """Return the mean of curves by position, up to the end of the shortest."""
+    mean: Float64 = np.mean([curve[: min(map(len, curves))] for curve in curves], axis=0)
+    return mean
 
 
 def _range(runs: Sequence[Run]) -> tuple[Float64, Float64] | None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, final
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 import msgspec
 import numpy as np
@@ -20,22 +20,18 @@ from clickprism.data.clicks import load_clicks, load_log
 from clickprism.debias import METHODS
 from clickprism.debias.loop import Stopped
 from clickprism.errors import DataError, SettingError
-from clickprism.evaluation.independence import Independence
+from clickprism.evaluation.independence import ConditionalLearner, learner_independence
 from clickprism.evaluation.measures import Measure, evaluate
 from clickprism.experiments.data import Data, data_name, data_of, load_data, simulate_log, with_categories
-from clickprism.experiments.observation_models import (
-    DocumentDependence,
-    choice_text,
-    dependence_of,
-    independence_of,
-    independence_text,
-)
 from clickprism.experiments.settings import EvaluationSettings, ExperimentSettings, resolved
 from clickprism.rankers import RANKERS
 from clickprism.settings import choose, suggest, to_toml
 from clickprism.simulation.clicks import ideal_clicks
 from clickprism.training.settings import FitSettings, Fitted, Validation
 from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simulation
+
+if TYPE_CHECKING:
+    from clickprism.debias.base import Learner
 
 LEAST_OBSERVATION = 1e-3
 SETTINGS, MODEL, RUN, CHECKPOINT = "settings.toml", "model", "run.json", "checkpoint.safetensors"
@@ -62,8 +58,7 @@ class Trained:
         observation: Observation by position, relative to the first, as the method learned it; None if it has none.
         truth: What that curve should be, if the clicks were simulated: the true observation relative to the first
             position, or the true alpha of a method that corrects trust bias.
-        document_dependence: How `lbd` lets observation depend on documents; None for other methods.
-        independence: Delta-CI over the log; None for methods without it.
+        observation_model: What the method says about observation, see `observation_model`.
     """
 
     method: str
@@ -78,8 +73,7 @@ class Trained:
     value: float | None
     observation: Float64 | None
     truth: Float64 | None
-    document_dependence: DocumentDependence | None = None
-    independence: Independence | None = None
+    observation_model: str = ""
 
     def tables(self) -> list[Table]:
         """Return a summary, and the observation by position."""
@@ -88,9 +82,7 @@ class Trained:
         rows += [] if self.value is None else [[f"validation by {self.validation}", f"{self.value:.4f}"]]
         rows += [] if self.log is None else [["clicks", self.log]]
         rows.append(["model", str(self.model)])
-        if self.document_dependence is not None:
-            rows.append(["document dependence", choice_text(self.document_dependence.choices)])
-        rows += [] if self.independence is None else [["independence", independence_text(self.independence)]]
+        rows += [["observation model", self.observation_model]] if self.observation_model else []
         tables = [Table(f"{self.method}, {self.ranker}, seed {self.seed}", ["", ""], rows)]
         if self.observation is not None:
             truth = [None] * len(self.observation) if self.truth is None else self.truth
@@ -182,9 +174,15 @@ def train_ranker(
         value=fitted.best_value,
         observation=fitted.observation,
         truth=None if truth is None else truth / truth[0],
-        document_dependence=dependence_of(fitted.learner),
-        independence=independence_of(fitted.learner, log.clicks),
+        observation_model=observation_model(fitted.learner, log.clicks),
     )
+
+
+def observation_model(learner: Learner | None, clicks: Clicks) -> str:
+    """Return what a trained method says about observation: Delta-CI over its log, or the form that it chose."""
+    if isinstance(learner, ConditionalLearner):
+        return str(learner_independence(learner, clicks.merge()))
+    return "" if learner is None else learner.observation_model
 
 
 @dataclass(frozen=True, eq=False)

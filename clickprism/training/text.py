@@ -20,10 +20,9 @@ from clickprism.rankers.text_tokens import Pairs, by_length
 from clickprism.training.calibration import PRIOR, log_loss, log_odds, logistic
 from clickprism.training.network import torch_set_for
 from clickprism.training.split import CHOOSE, MEASURE, TRAIN, split_queries
-from clickprism.training.text_settings import TextCost, TextFitSettings, TextFitted, TextRecord
+from clickprism.training.text_settings import TextFitSettings, TextFitted, TextRecord
 from clickprism.types import Float64, Int64
 
-MEASURED: Final = 3  # steps that are timed beforehand
 CAUTION: Final = 30.0  # prior strength of calibration, in impressions
 FIXED: Final = 1e12  # penalty of a coefficient that is held at 0
 Note = Callable[[str], None]
@@ -52,7 +51,7 @@ def fit_text(
         clicks: Of each pair in the randomised first slot, [pairs].
         impressions: Of each pair there, [pairs]. Merged counts give the same loss as single impressions.
         settings: Of the loop.
-        note: Called with the cost of an epoch before the first, and with the losses after each validation.
+        note: Called with the number of steps before the first epoch, and with the losses after each validation.
         progress: Called after each step.
     """
     settings = TextFitSettings() if settings is None else settings
@@ -69,13 +68,13 @@ def fit_text(
         loop = _Loop(network, pairs, clicks, impressions, settings, progress=progress)
         constant, untrained = loop.start()
         stopped: Stopped = "epochs"
-        cost, standing = None, Standing()
+        standing = Standing()
         try:
             if settings.epochs:
-                cost, before = loop.cost(), loop.held_out_loss()
+                before = loop.held_out_loss()
                 none = "no queries are held out"
                 so_far = none if before is None else f"the loss on held-out queries is {before.value:.4f} so far"
-                note(f"{cost}; at most {settings.epochs}; {so_far}")
+                note(f"{len(loop.learned):,} pairs, at most {loop.steps:,} steps; {so_far}")
                 rounds = settings.epochs * settings.validations
                 for _ in run(loop, standing, rounds=rounds, patience=settings.patience, best=before):
                     note(f"step {loop.step} of {loop.steps}: {loop.record}")
@@ -83,7 +82,7 @@ def fit_text(
         except KeyboardInterrupt:
             stopped = "interrupted"
         best = loop.finish()
-    return TextFitted(network, cost, constant, untrained, best, loop.best_step, tuple(loop.history), stopped)
+    return TextFitted(network, constant, untrained, best, loop.best_step, tuple(loop.history), stopped)
 
 
 def freeze(network: CrossEncoderNetwork, *, share: float, embeddings: bool) -> None:
@@ -159,22 +158,6 @@ class _Loop:
         with torch.no_grad():
             self.network.slopes.copy_(torch.from_numpy(slopes))
             self.network.head.bias.fill_(float(found[-1] - slopes @ mean))
-
-    def cost(self) -> TextCost:
-        """Return the time of an epoch, by a few steps forward and backward that do not change the weights."""
-        batches = self.order[0]
-        tokens = [int(self.learned.lengths[rows].max()) * len(rows) for rows in batches]
-        middle = np.argsort(tokens)[len(tokens) // 2 :][:MEASURED].tolist()
-        start, worked = time.perf_counter(), 0
-        state = torch.get_rng_state()
-        self.network.train()
-        for place in middle:
-            torch.autograd.backward(self._loss(batches[place]))
-            worked += tokens[place]
-        self.optimiser.zero_grad()
-        torch.set_rng_state(state)
-        seconds = (time.perf_counter() - start) / worked * sum(tokens)
-        return TextCost(len(self.learned), sum(tokens), len(batches), seconds)
 
     def train(self, number: int) -> None:
         """Take the steps up to the next validation, of which each epoch has several."""

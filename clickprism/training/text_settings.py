@@ -113,22 +113,6 @@ class TextFitSettings:
 
 @final
 @dataclass(frozen=True)
-class TextCost:
-    """The cost of one epoch, extrapolated from a few steps."""
-
-    pairs: int
-    tokens: int
-    steps: int
-    seconds: float
-
-    def __str__(self) -> str:
-        """Return one line."""
-        time = f"{self.seconds / 60:.0f} min" if self.seconds >= 120 else f"{self.seconds:.0f} s"
-        return f"one epoch: {self.pairs:,} pairs, {self.tokens:,} tokens, {self.steps:,} steps, about {time}"
-
-
-@final
-@dataclass(frozen=True)
 class TextRecord:
     """One validation: the step, the mean training loss since the last one, and the loss on held-out queries."""
 
@@ -151,7 +135,6 @@ class TextFitted:
 
     Attributes:
         network: The best by held-out queries, or the last without them.
-        cost: Of an epoch, measured beforehand; None with 0 epochs.
         constant: Loss of the click rate alone on the measured queries; nan without such queries, as the next two.
         untrained: Loss of the network before training: of its prior, if it has one.
         best: Loss of the network.
@@ -161,7 +144,6 @@ class TextFitted:
     """
 
     network: CrossEncoderNetwork
-    cost: TextCost | None
     constant: float
     untrained: float
     best: float

@@ -141,22 +141,3 @@ def test_clicks_per_exposure_are_the_attraction(user: User, model: str) -> None:
         here = log.positions == position
         clicks, total = log.clicks[here].sum(), expected[here].sum()
         assert abs(clicks - total) < 4 * np.sqrt(total)
-
-
-def test_an_observation_that_depends_on_features_is_recovered() -> None:
-    """Seen with the log odds of the position plus .8 x_3, save in the first slot: both sides are found again."""
-    lists, rng = lists_of(3), np.random.default_rng(4)
-    rows = np.repeat(np.argsort(rng.random((8, QUERIES, LENGTH)), axis=-1).reshape(-1, LENGTH), 12, axis=0)
-    rows = (rows + np.repeat(np.tile(np.arange(QUERIES), 8), 12)[:, None] * LENGTH).ravel()
-    places = np.tile(np.arange(LENGTH), len(rows) // LENGTH)
-    odds = np.linspace(1.5, -1.0, LENGTH)[places] + 0.8 * lists.features[rows, 2]
-    seen = np.where(places == 0, 1.0, 1 / (1 + np.exp(-odds)))
-    clicked = (rng.random(len(rows)) < seen * attraction_of(lists)[rows]).astype(np.int64)
-    offsets, ones = np.arange(len(rows) // LENGTH + 1) * LENGTH, np.ones(len(rows) // LENGTH, dtype=np.int64)
-    log = Clicks(lists, offsets, rows, (places + 1).astype(np.int32), clicked, ones).merge(by="pattern")
-    learner = fitted(log, "pbm", observation_features=True)
-    assert learner.tilt is not None
-    assert linear(learner.ranker)[:3] == pytest.approx(WEIGHTS, abs=0.12)
-    assert linear(learner.tilt)[:3] == pytest.approx([0, 0, 0.8], abs=0.2)
-    without = linear(fitted(log, "pbm").ranker)[:3]
-    assert abs(without[2] - WEIGHTS[2]) > 0.2

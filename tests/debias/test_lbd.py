@@ -279,5 +279,5 @@ def test_a_checkpoint_of_lbd_that_is_broken_is_refused(clicks: Clicks, tmp_path:
         tensors, metadata = {key: file.get_tensor(key) for key in file.keys()}, file.metadata()  # noqa: SIM118
     del tensors["learner.scale"]
     save_file(tensors, path, metadata)
-    with pytest.raises(DataError, match=r"checkpoint\.safetensors: is not a usable checkpoint .*scale"):
+    with pytest.raises(DataError, match=r"checkpoint\.safetensors: is not a usable checkpoint [\s\S]*scale"):
         fit(clicks, method=method, ranker=Linear(), settings=settings, out=tmp_path, resume=True)

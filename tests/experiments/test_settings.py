@@ -64,7 +64,7 @@ def test_resolved_settings_say_all_and_come_back(tmp_path: Path) -> None:
     values = resolved(given(*words))
     assert values["user"]["curve"][0] == 0.68
     assert (list(values["ranker"]["hidden"]), values["ranker"]["dropout"]) == ([8], 0.0)
-    ipw = {"name": "ipw", "propensities": (), "floor": 0.0, "self_normalise": False, "estimate": "none"}
+    ipw = {"name": "ipw", "propensities": (), "floor": 0.0, "estimate": "none"}
     assert values["methods"] == {"ipw": ipw}
     again = read_settings(write(tmp_path, to_toml(values)))
     assert resolved(again) == values

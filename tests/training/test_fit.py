@@ -78,22 +78,10 @@ def test_a_linear_ranker_converges_to_the_exact_answer() -> None:
         (Click(), 3.0),
         (InversePropensity((1.0, 0.25)), 3 / 4),
         (InversePropensity((1.0, 0.25), floor=0.5), 3 / 2),
-        (InversePropensity((1.0, 0.25), self_normalise=True), 3 / 4),
     ):
         model = fit(clicks, method=method, ranker=Linear(), settings=settings).model
         scores = model.score(lists)
         assert scores[0] - scores[1] == pytest.approx(np.log(odds), abs=1e-3)
-
-
-def test_self_normalisation_keeps_the_mean_weight_at_one(clicks: Clicks) -> None:
-    batch = pad(clicks, np.arange(20))
-    curve = tuple(1 / place for place in range(1, 13))
-    plain, normal = (
-        InversePropensity(curve, self_normalise=on).learner(Linear().build(5), clicks).loss(batch)["ranking"].item()
-        for on in (False, True)
-    )
-    weight = float((batch.clicks * batch.positions).sum() / batch.clicks.sum())
-    assert plain / normal == pytest.approx(weight, rel=1e-5)
 
 
 @pytest.mark.parametrize("optimiser", ["adagrad", "adam", "adamw", "sgd"])
