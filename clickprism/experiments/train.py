@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +15,7 @@ from clickprism._util.files import make_folder, sha256, write_file
 from clickprism._util.tables import Table, by_position, to_json
 from clickprism.click_models import USERS
 from clickprism.click_models.trust import TrustUser
-from clickprism.data.clicks import load_clicks, load_log
+from clickprism.data.clicks import fingerprint, load_clicks, load_log
 from clickprism.debias import METHODS
 from clickprism.debias.loop import Stopped
 from clickprism.errors import DataError, SettingError
@@ -28,7 +27,7 @@ from clickprism.rankers import RANKERS
 from clickprism.settings import choose, suggest, to_toml
 from clickprism.simulation.clicks import ideal_clicks
 from clickprism.training.settings import FitSettings, Fitted, Validation
-from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Lists, Simulation
+from clickprism.types import Clicks, Dataset, Float64, JudgedLists, Simulation
 
 if TYPE_CHECKING:
     from clickprism.debias.base import Learner
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 LEAST_OBSERVATION = 1e-3
 SETTINGS, MODEL, RUN, CHECKPOINT = "settings.toml", "model", "run.json", "checkpoint.safetensors"
 ENCODING = "encoding.json"  # how the columns of a table became the features
-SAMPLED: Final = 1 << 26  # bytes of features that a fingerprint reads
 ENDS: Final = {"epochs": "all epochs", "patience": "no improvement", "interrupted": "interrupted"}
 
 
@@ -400,20 +398,3 @@ def save_run(
     known = {name: float(value) for name, value in metrics.items() if value is not None and np.isfinite(value)}
     names = () if data.log is None else data.log.names
     write_file(folder / RUN, to_json(RunRecord(label, seed, about, known, observation, true, names)) + "\n")
-
-
-def fingerprint(lists: Lists) -> str:
-    """Return 16 digits of a SHA-256 over queries, sizes and features; large features are sampled by rows.
-
-    >>> lists = Lists(np.zeros((2, 1), np.float32), np.array([0, 2]), np.array(["q"]))
-    >>> fingerprint(lists)
-    'e8245f7c2db8316c'
-    """
-    digest = hashlib.sha256()
-    rows = max(1, SAMPLED // max(4 * lists.features.shape[1], 1))
-    step = max(1, -(-lists.documents // rows))
-    for values in (lists.offsets.astype("<i8"), np.ascontiguousarray(lists.features[::step], dtype="<f4")):
-        digest.update(repr(values.shape).encode())
-        digest.update(values.data)
-    digest.update("\0".join(lists.query_ids.tolist()).encode())
-    return digest.hexdigest()[:16]
