@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +27,7 @@ from clickprism.training.settings import FitSettings, Plain, Progress, Record, V
 from clickprism.types import Batch, Clicks
 
 RUNAWAY: Final = 1e3
-FREE: Final = ("epochs", "patience", "checkpoint_every", "threads")  # settings that a resumed run may change
+FREE: Final = ("epochs", "patience", "threads")  # settings that a resumed run may change
 
 
 def train(
@@ -67,10 +66,10 @@ def train(
                     if watch is not None and loop.is_due(epoch):
                         watch(epoch, learner.eval())
                     checkpoint.add_metrics(out, loop.record)
-                    due = epoch % settings.checkpoint_every == 0 or epoch == epochs
-                    if due and out is not None and saved is not None:
-                        state = learner, loop.optimiser
-                        checkpoint.save(saved, *state, best=loop.best, progress=loop.progress, plan=plan)
+                    if saved is not None:
+                        checkpoint.save(
+                            saved, learner, loop.optimiser, best=loop.best, progress=loop.progress, plan=plan
+                        )
                     report(epoch, epochs, f"{title}  {loop.record.text()}")
                 stopped: Stopped = "epochs" if loop.progress.epoch >= epochs else "patience"
             except KeyboardInterrupt:
@@ -231,9 +230,9 @@ def _optimiser(learner: Learner, settings: FitSettings) -> torch.optim.Optimizer
     ]
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adagrad": torch.optim.Adagrad,
-        "adam": partial(torch.optim.Adam, betas=settings.betas),
-        "adamw": partial(torch.optim.AdamW, betas=settings.betas),
-        "sgd": partial(torch.optim.SGD, momentum=settings.momentum),
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": torch.optim.SGD,
     }
     return kinds[settings.optimiser](groups, lr=settings.learning_rate, fused=True)
 

@@ -29,13 +29,10 @@ class TrainingSettings:
         batch_size: Number of ranked lists in a training step.
         optimiser: Optimiser. Adagrad is what most papers of the field use, with a learning rate of 0.05.
         learning_rate: Step size of the optimiser.
-        momentum: Momentum of sgd.
-        betas: Decay rates of the moving averages of adam and adamw (mean and square of the gradient).
         weight_decay: L2 penalty on the weights of the ranker (decoupled in adamw), not on the observation model.
         clip_norm: Maximum norm of the gradient, for the ranker and the observation model separately; 0 disables it.
         evaluate_every: Number of epochs between two validations.
         patience: Number of validations without an improvement after which training stops; 0 never stops early.
-        checkpoint_every: Number of epochs between two checkpoints. An interrupted run loses at most this much work.
         threads: Number of threads of PyTorch and LightGBM; 0 uses all cores.
     """
 
@@ -43,22 +40,18 @@ class TrainingSettings:
     batch_size: int = 64
     optimiser: Literal["adagrad", "adam", "adamw", "sgd"] = "adagrad"
     learning_rate: float = 0.05
-    momentum: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     clip_norm: float = 5.0
     evaluate_every: int = 1
     patience: int = 20
-    checkpoint_every: int = 1
     threads: int = 0
 
     def __post_init__(self) -> None:
         check_fields(
             self,
-            **dict.fromkeys(("epochs", "batch_size", "evaluate_every", "checkpoint_every"), "[1, inf)"),
+            **dict.fromkeys(("epochs", "batch_size", "evaluate_every"), "[1, inf)"),
             **dict.fromkeys(("patience", "threads"), "[0, inf)"),
             **dict.fromkeys(("weight_decay", "clip_norm"), "[0, 1e6]"),
-            **dict.fromkeys(("momentum", "betas"), "[0, 1)"),
             learning_rate="(0, 1e6]",
         )
 

@@ -256,7 +256,7 @@ def test_a_resumed_run_continues_bit_for_bit_as_without_a_break(few: bool, click
     method = Decoupling(replace(QUICK, held_out=0.5))
 
     def run(epochs: int, out: Path | None, *, resume: bool = False) -> tuple[Float64, DecoupledLearner]:
-        settings = FitSettings(epochs=epochs, threads=1, checkpoint_every=1)
+        settings = FitSettings(epochs=epochs, threads=1)
         fitted = fit(log, method=method, ranker=MLP(hidden=(4,)), settings=settings, out=out, resume=resume)
         assert isinstance(fitted.learner, DecoupledLearner)
         return fitted.model.score(log.lists), fitted.learner
