@@ -25,12 +25,11 @@ from clickprism.auto.learners import (
     network_clicks,
     network_engine,
     tree_clicks,
-    tree_model,
 )
 from clickprism.debias import METHODS
 from clickprism.debias.query_regression import SHOWN_SHARE, attenuation, centred, linear_clicks, linear_engine
 from clickprism.settings import resolve
-from clickprism.types import Bool, Clicks, Float64, Int64, Lists
+from clickprism.types import Clicks, Float64, Int64, Lists
 
 if TYPE_CHECKING:
     from clickprism.log_model.model import LogModel
@@ -54,10 +53,8 @@ FINDINGS: Final = {"coupling": "document", "popularity": "document"}  # tests of
 METHOD_EPOCHS: Final = 15
 METHOD_BATCH: Final = 256  # ranked lists
 MOST_LISTS: Final = 5_000  # distinct ranked lists that a method learns from while candidates are compared
-Part: TypeAlias = tuple[Scorer, Float64]
-"""A function of features, and the values of the shown pairs by copies that did not learn from their query."""
-Train: TypeAlias = "Callable[[Bool | None], Model]"
-"""Trains a method of the registry without some lists of the log, [lists], or on all of them (None)."""
+Train: TypeAlias = "Callable[[Int64], Model]"
+"""Trains a ranker on some of the pairs, given by their numbers."""
 SUMMARIES: Final = {
     "linear": "a linear ranker",
     "networks": "an average of small neural networks",
@@ -77,21 +74,14 @@ class Imitation:
     """A ranker that imitates the engine.
 
     Attributes:
-        scorer: Scores of any document.
-        held_out: Scores of the shown pairs by copies that did not learn from their query, centred, [pairs].
+        scorer: Scores of any document; those of held-out pairs are centred within queries.
         explained: R^2 on held-out queries: the share of the engine's order that the features explain.
         attenuation: Share of the slope that was found, since only some candidates are shown.
     """
 
     scorer: Scorer
-    held_out: Float64
     explained: float
     attenuation: float
-
-    @property
-    def unbiased_held_out(self) -> Float64:
-        """Return the held-out scores that an imitation of all candidates would have, [pairs]."""
-        return self.held_out / self.attenuation
 
 
 @final
@@ -142,7 +132,7 @@ def train_candidates(
     methods: Mapping[str, Train] | None = None,
     kinds: Container[str] | None = None,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Candidates:
     """Train every candidate on held-out parts and on all of the log, and choose one.
 
@@ -153,47 +143,51 @@ def train_candidates(
         seed: Random seed.
         progress: Called with the name of each step.
     """
-    report_progress = progress or (lambda _: None)
     search = _Search(evidence, seed)
-    report_progress("imitation of the engine")
+    progress("imitation of the engine")
     linear_imitation, weight, error = search.linear_imitation()
-    report_progress("networks that imitate the engine")
+    progress("networks that imitate the engine")
     network_imitation = search.network_imitation(beside=linear_imitation)
     imitation = max((linear_imitation, network_imitation), key=lambda each: each.explained)
     known = weight * evidence.engine
-    search.reference = known - weight * imitation.unbiased_held_out
-    report_progress("linear ranker")
+    search.reference = known - weight / imitation.attenuation * imitation.scorer.held_out
+    progress("linear ranker")
     raw_linear = search.scaled(search.raw_ridge())
     from_prior = search.scaled(search.regression(_log_odds(evidence.prior)))
-    corrected = search.linear(known - weight * linear_imitation.unbiased_held_out)
+    corrected = search.linear(known - weight / linear_imitation.attenuation * linear_imitation.scorer.held_out)
     linear = search.average([corrected, from_prior, raw_linear])
-    report_progress("networks")
+    progress("networks")
     raw_networks = search.scaled(search.raw_networks())
     from_posterior = search.scaled(search.network_regression(_log_odds(evidence.posterior)))
     networks = search.average([search.corrected_networks(network_imitation, weight), from_posterior, raw_networks])
     blend = search.average([linear, networks], raw=False)
-    parts = {"linear": linear, "blend": blend, "networks": networks, "prior": from_prior}
-    found = {name: search.of_part(name, part) for name, part in parts.items()}
-    report_progress("trees")
-    found["trees"] = search.trees("trees")
+    scorers = {
+        "linear": linear,
+        "blend": blend,
+        "networks": networks,
+        "prior": from_prior,
+        "imitation": search.scaled(imitation.scorer),
+    }
+    found = {name: search.of_scorer(name, scorer) for name, scorer in scorers.items()}
+    progress("trees")
+    found["trees"] = search.other("trees", search.trees)
     for name, train in (methods or {}).items():
         if not evidence.holds_out_documents:
-            report_progress(name)
-            found[name] = search.method(name, train)
-    found["imitation"] = search.of_part("imitation", search.scaled((imitation.scorer, imitation.held_out)))
+            progress(name)
+            found[name] = search.other(name, train, scale=True)
     allowed = {name: each for name, each in found.items() if kinds is None or KINDS.get(name, "linear") in kinds}
     chosen, reason = _choose(allowed, evidence.held_out_likelihood(search.reference))
     reason += "" if kinds is None else " Only rankers that the engine can hold were compared."
     if chosen == "trees":
-        raw = search.trees("raw clicks")
+        raw = search.other("raw clicks", search.raw_trees)
     else:
-        same_kind = {"networks": raw_networks, "blend": _mix([raw_linear, raw_networks], np.full(2, 0.5))}
-        raw = search.of_part("raw clicks", search.scaled(same_kind.get(chosen, raw_linear)))
+        same_kind = {"networks": raw_networks, "blend": average([raw_linear, raw_networks])}
+        raw = search.of_scorer("raw clicks", search.scaled(same_kind.get(chosen, raw_linear)))
     return Candidates(found, chosen, reason, weight, error, imitation, raw)
 
 
 class _Search:
-    """Trains rankers on all of the log, and on the parts from which held-out values are predicted.
+    """Trains rankers on all of the log, and copies on parts of it, which score the pairs that they did not learn from.
 
     Attributes:
         evidence: What rankers learn from.
@@ -204,6 +198,7 @@ class _Search:
     def __init__(self, evidence: Evidence, seed: int) -> None:
         self.evidence, self.seed = evidence, seed
         self.x, self.query, self.offset = evidence.features, evidence.query, np.log(evidence.exposure)
+        self.everything = np.arange(len(evidence))
         self.reference = np.zeros(len(evidence))
         scale = RAW_STRENGTH / (evidence.impressions + RAW_STRENGTH)
         self.raw_clicks, self.raw_offset = evidence.raw_clicks * scale, np.log(evidence.impressions * scale)
@@ -211,11 +206,11 @@ class _Search:
     def candidate(self, name: str, held_out: Float64, make: Callable[[], Model]) -> Candidate:
         return Candidate(name, held_out, self.evidence.held_out_likelihood(held_out + self.reference), make)
 
-    def of_part(self, name: str, part: Part) -> Candidate:
-        return self.candidate(name, part[1], partial(part[0].model, METHOD_NAMES.get(name, "log_model")))
+    def of_scorer(self, name: str, scorer: Scorer) -> Candidate:
+        return self.candidate(name, scorer.held_out, partial(scorer.model, METHOD_NAMES.get(name, "log_model")))
 
-    def average(self, parts: Sequence[Part], *, raw: bool = True) -> Part:
-        """Return the weighted average of functions, and its held-out values.
+    def average(self, scorers: Sequence[Scorer], *, raw: bool = True) -> Scorer:
+        """Return the weighted average of functions.
 
         With few queries all functions count the same: held-out clicks of so few queries find differences that are
         chance. With many, the weights are their posterior mean given the held-out clicks: the best function counts
@@ -223,21 +218,20 @@ class _Search:
         counts one fifth if it was trained on raw clicks, which are known to be biased.
         """
         if self.evidence.queries < MANY_QUERIES:
-            return _mix(parts, np.full(len(parts), 1 / len(parts)))
-        counts = np.ones(len(parts))  # of the Dirichlet prior
+            return average(scorers)
+        counts = np.ones(len(scorers))  # of the Dirichlet prior
         if raw:
-            counts[:-1] = 4 / (len(parts) - 1)
-        held_out = np.stack([values for _, values in parts])
-        shares = _simplex(len(parts))
+            counts[:-1] = 4 / (len(scorers) - 1)
+        held_out = np.stack([each.held_out for each in scorers])
+        shares = _simplex(len(scorers))
         values = [self.evidence.held_out_likelihood(each @ held_out + self.reference).sum() for each in shares]
         density = np.array(values) + np.log(shares + STEP / 2) @ (counts - 1)
         likely = np.exp(density - density.max())
-        return _mix(parts, likely @ shares / likely.sum())
+        return average(scorers, likely @ shares / likely.sum())
 
-    def scaled(self, part: Part) -> Part:
+    def scaled(self, scorer: Scorer) -> Scorer:
         """Return a function in the units of log click rates."""
-        factor = self._scale(part[1])
-        return part[0].times(factor), factor * part[1]
+        return scorer.times(self._scale(scorer.held_out))
 
     def _scale(self, scores: Float64) -> float:
         """Return the factor under which scores that are not log click rates predict clicks best."""
@@ -254,22 +248,22 @@ class _Search:
         parts = [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in range(FOLDS)]
         return [(own, rest) for own, rest in parts if len(own) and len(rest)]
 
-    def part(self, fit: Callable[[Int64, int], Scorer]) -> Part:
-        """Return what `fit` makes of all pairs, and the held-out values of copies without each fold.
+    def scorer(self, fit: Callable[[Int64, int], Scorer]) -> Scorer:
+        """Return what `fit` makes of all pairs, with the held-out scores of copies without each fold.
 
         Args:
             fit: Takes the pairs to learn from and a random seed. Networks of a small log are trained again on all
                 pairs, five times, and averaged; on a large log the copies themselves are averaged.
         """
-        members, held_out, everything = [], np.zeros(len(self.evidence)), np.arange(len(self.evidence))
+        members, held_out = [], np.zeros(len(self.evidence))
         for number, (own, rest) in enumerate(self.folds()):
             members.append(fit(own, self.seed + number))
             held_out[rest] = members[-1](self.x[rest])
         if not members[0].networks:
-            return fit(everything, self.seed), held_out
-        if len(everything) <= SMALL:
-            members = [fit(everything, self.seed + 10 + number) for number in range(FOLDS)]
-        return average(members), held_out
+            members = [fit(self.everything, self.seed)]
+        elif len(self.evidence) <= SMALL:
+            members = [fit(self.everything, self.seed + 10 + number) for number in range(FOLDS)]
+        return replace(average(members), held_out=held_out)
 
     def linear_imitation(self) -> tuple[Imitation, float, float]:
         """Return the linear imitation of the engine, rho and its standard error.
@@ -278,7 +272,7 @@ class _Search:
         """
         score = self.evidence.engine
         imitation = self.imitation(self.regression(score))
-        columns = np.column_stack([self.x, imitation.held_out, score])
+        columns = np.column_stack([self.x, imitation.scorer.held_out, score])
         penalty = np.append(np.full(self.x.shape[1], WEAK_RIDGE), [FREE, FREE])
         weight, error = self.evidence.last_coefficient(columns, penalty)
         return imitation, max(weight, 0.0), error
@@ -288,50 +282,48 @@ class _Search:
 
         Networks level off away from the shown documents; a linear function goes on.
         """
-        networks = self.network_regression(self.evidence.engine)
-        return self.imitation(_mix([networks, (beside.scorer, beside.held_out)], np.full(2, 0.5)))
+        return self.imitation(average([self.network_regression(self.evidence.engine), beside.scorer]))
 
-    def imitation(self, part: Part) -> Imitation:
-        scorer, predicted = part
-        predicted, values = centred(predicted, self.query), self.evidence.engine
+    def imitation(self, scorer: Scorer) -> Imitation:
+        predicted, values = centred(scorer.held_out, self.query), self.evidence.engine
         spread = float(predicted @ predicted)
         # the factor by which held-out predictions must be multiplied: below 1 if they are too large
         slope = max(float(predicted @ values) / spread, 0.0) if spread > 0 else 0.0
         explained = max(1 - float(((values - slope * predicted) ** 2).sum()) / max(float(values @ values), 1e-12), 0.0)
         theta = attenuation(explained, self.evidence.shown_share or SHOWN_SHARE)
-        return Imitation(scorer.times(slope), slope * predicted, explained, theta)
+        return Imitation(replace(scorer, held_out=predicted).times(slope), explained, theta)
 
-    def regression(self, target: Float64) -> Part:
+    def regression(self, target: Float64) -> Scorer:
         """Return a linear function of the features that predicts a target within queries."""
 
         def fit(own: Int64, _: int) -> Scorer:
             return Scorer(linear_engine(self.x[own], target[own], self.query[own], ridge=REGRESSION_RIDGE))
 
-        return self.part(fit)
+        return self.scorer(fit)
 
-    def network_regression(self, target: Float64) -> Part:
+    def network_regression(self, target: Float64) -> Scorer:
         """Return networks that predict a target within queries."""
 
         def fit(own: Int64, seed: int) -> Scorer:
             return Scorer.of(network_engine(self.x[own], target[own], self.query[own], seed=seed))
 
-        return self.part(fit)
+        return self.scorer(fit)
 
-    def linear(self, known: Float64) -> Part:
+    def linear(self, known: Float64) -> Scorer:
         """Return the linear ranker, given what the engine knows.
 
         Its penalty is the strongest one that is not clearly worse than the best on held-out queries: it carries
         further from the shown documents.
         """
         found = [self.ridge(ridge, self.offset + known, self.evidence.clicks) for ridge in RIDGES]
-        values = [self.evidence.held_out_likelihood(held_out + known) for _, held_out in found]
+        values = [self.evidence.held_out_likelihood(each.held_out + known) for each in found]
         best = max(values, key=lambda each: float(each.sum()))
-        return [part for part, value in zip(found, values, strict=True) if not clearly_better(best, value)][-1]
+        return [each for each, value in zip(found, values, strict=True) if not clearly_better(best, value)][-1]
 
-    def raw_ridge(self) -> Part:
+    def raw_ridge(self) -> Scorer:
         return self.ridge(RIDGES[0], self.raw_offset, self.raw_clicks)
 
-    def ridge(self, ridge: float, offset: Float64, clicks: Float64) -> Part:
+    def ridge(self, ridge: float, offset: Float64, clicks: Float64) -> Scorer:
         """Return the linear function of the features that predicts clicks within queries, under one penalty."""
         penalty = np.full(self.x.shape[1], ridge)
         start = linear_clicks(self.x, clicks, offset, self.query, ridge=penalty)
@@ -340,64 +332,47 @@ class _Search:
             found = linear_clicks(self.x[own], clicks[own], offset[own], self.query[own], ridge=penalty, start=start)
             return Scorer(found)
 
-        return self.part(fit)
+        return self.scorer(fit)
 
-    def corrected_networks(self, imitation: Imitation, weight: float) -> Part:
+    def corrected_networks(self, imitation: Imitation, weight: float) -> Scorer:
         """Return networks on corrected clicks, plus the part of the engine's score that features explain."""
-        offset, engine = self.offset + weight * self.evidence.engine, imitation.held_out
+        offset, engine = self.offset + weight * self.evidence.engine, imitation.scorer.held_out
         free = np.array([FREE])
         own = float(linear_clicks(engine[:, None], self.evidence.clicks, offset, self.query, ridge=free)[0])
-        scorer, held_out = self.networks(offset + own * engine, self.evidence.clicks)
-        share = own + weight / imitation.attenuation
-        return scorer.plus(imitation.scorer, share), held_out + share * engine
+        networks = self.networks(offset + own * engine, self.evidence.clicks)
+        return networks.plus(imitation.scorer, own + weight / imitation.attenuation)
 
-    def raw_networks(self) -> Part:
+    def raw_networks(self) -> Scorer:
         return self.networks(self.raw_offset, self.raw_clicks)
 
-    def networks(self, offset: Float64, clicks: Float64) -> Part:
+    def networks(self, offset: Float64, clicks: Float64) -> Scorer:
         """Return networks that predict clicks within queries."""
 
         def fit(own: Int64, seed: int) -> Scorer:
             return Scorer.of(network_clicks(self.x[own], clicks[own], offset[own], self.query[own], seed=seed))
 
-        return self.part(fit)
+        return self.scorer(fit)
 
-    def trees(self, name: str) -> Candidate:
-        """Return trees, trained on raw clicks if that is the name; the engine's own knowledge is in their offset."""
-        scores, columns, is_raw = np.zeros(len(self.evidence)), self.x.shape[1], name == "raw clicks"
-        clicks, offset = self.evidence.clicks, self.offset + self.reference
-        if is_raw:
-            clicks, offset = self.raw_clicks, self.raw_offset
+    def trees(self, own: Int64) -> Model:
+        """Return trees on corrected clicks; the engine's own knowledge is in their offset."""
+        offset = self.offset + self.reference
+        return tree_clicks(self.x[own], self.evidence.clicks[own], offset[own], self.query[own], seed=self.seed)
 
-        def fit(own: Int64) -> Any:
-            return tree_clicks(self.x[own], clicks[own], offset[own], self.query[own], seed=self.seed)
+    def raw_trees(self, own: Int64) -> Model:
+        clicks, offset = self.raw_clicks[own], self.raw_offset[own]
+        return tree_clicks(self.x[own], clicks, offset, self.query[own], seed=self.seed, method="click")
 
-        for own, rest in self.folds():
-            scores[rest] = fit(own)(self.x[rest].astype(np.float32), threads=1)
-        method = "click" if is_raw else "log_model"
-        return self.candidate(name, scores, lambda: tree_model(fit(np.arange(len(self.x))), columns, method))
-
-    def method(self, name: str, train: Train) -> Candidate:
-        """Return a method of the registry, trained without each part of the queries in turn."""
+    def other(self, name: str, train: Train, *, scale: bool = False) -> Candidate:
+        """Return a candidate that is no `Scorer`: trees, or a method of the registry, whose scores need a scale."""
         evidence, scores = self.evidence, np.zeros(len(self.evidence))
-        owner = evidence.lists.list_of[evidence.rows]
-        for _, rest in self.folds():
-            held_out = np.zeros(len(evidence.lists), dtype=np.bool_)
-            held_out[owner[rest]] = True
-            scores[rest] = train(held_out).score(evidence.lists)[evidence.rows[rest]]
-        return self.candidate(name, self._scale(scores) * scores, lambda: train(None))
+        for own, rest in self.folds():
+            scores[rest] = train(own).score(evidence.lists)[evidence.rows[rest]]
+        factor = self._scale(scores) if scale else 1.0
+        return self.candidate(name, factor * scores, lambda: train(self.everything))
 
 
 def _log_odds(relevance: Float64) -> Float64:
     return np.asarray(logit(np.clip(relevance, *PROBABLE)))
-
-
-def _mix(parts: Sequence[Part], shares: Float64) -> Part:
-    """Return the average of functions with these shares, and its held-out values."""
-    scorer, held_out = parts[0][0].times(float(shares[0])), shares[0] * parts[0][1]
-    for (other, values), share in zip(parts[1:], shares[1:], strict=True):
-        scorer, held_out = scorer.plus(other, float(share)), held_out + share * values
-    return scorer, held_out
 
 
 def _simplex(parts: int) -> Float64:
@@ -459,25 +434,24 @@ def method_candidates(clicks: Clicks, lists: Lists, model: LogModel, *, seed: in
     found = {bias for test, bias in FINDINGS.items() if test in model.tests and model.tests[test].verdict == "present"}
     if not found:
         return {}
-    log = replace(clicks, lists=lists).merge()
+    log, query = replace(clicks, lists=lists).merge(), lists.list_of[model.relevance.rows]
     methods = {name: resolve(METHODS, name, path="method") for name in METHODS}
     return {
-        name: partial(_train_method, cls, log, seed)
+        name: partial(_train_method, cls, log, query, seed)
         for name, cls in methods.items()
         if found & set(cls.corrects) and not getattr(cls, "published", False)
     }
 
 
-def _train_method(method: Any, clicks: Clicks, seed: int, held_out: Bool | None) -> Model:
-    """Train a linear ranker by a method, without some queries."""
+def _train_method(method: Any, clicks: Clicks, query: Int64, seed: int, own: Int64) -> Model:
+    """Train a linear ranker by a method on the queries of some pairs; `query` is that of each pair."""
     from clickprism.rankers.linear import Linear
     from clickprism.training.fit import fit
     from clickprism.training.settings import FitSettings
 
-    if held_out is not None:
-        query = clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]]
-        own = np.flatnonzero(~held_out[query])
+    if len(own) < len(query):
+        used = np.flatnonzero(np.isin(clicks.lists.list_of[clicks.rows[clicks.offsets[:-1]]], query[own]))
         rng = np.random.default_rng([seed, 57])
-        clicks = clicks.take(np.sort(rng.permutation(own)[:MOST_LISTS]))
+        clicks = clicks.take(np.sort(rng.permutation(used)[:MOST_LISTS]))
     settings = FitSettings(epochs=METHOD_EPOCHS, batch_size=METHOD_BATCH, threads=1, seed=seed)
     return fit(clicks, method=method(), ranker=Linear(), settings=settings, show=False).model

@@ -189,7 +189,7 @@ def _by_doubling(slope: float, error: float) -> str:
 def _agreement(evidence: Evidence, candidates: Candidates) -> Check:
     """Check that the chosen candidate does not oppose an engine whose order carries relevance."""
     scores = candidates.found[candidates.chosen].held_out
-    value, error = correlation(evidence, scores, candidates.imitation.held_out)
+    value, error = correlation(evidence, scores, candidates.imitation.scorer.held_out)
     numbers = {"agreement": value, "standard error": error, "rho": candidates.weight}
     good = candidates.weight > SURE * candidates.weight_error
     sentence = (

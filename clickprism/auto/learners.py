@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import torch
 
     from clickprism.model import Model
-    from clickprism.rankers.lambdamart import Trees
 
 FOLDS: Final = 5
 FEW_QUERIES: Final = 20  # with fewer queries, documents are held out instead
@@ -214,10 +213,13 @@ class Scorer:
     Attributes:
         linear: Coefficients, [columns].
         networks: Weight and layers of each network.
+        held_out: Scores of the shown pairs by copies that did not learn from their query, [pairs]; empty if there are
+            no copies.
     """
 
     linear: Float64
-    networks: tuple[tuple[float, Network], ...] = field(default=())
+    networks: tuple[tuple[float, Network], ...] = ()
+    held_out: Float64 = field(default_factory=lambda: np.zeros(0))
 
     def __call__(self, features: Float64 | Float32) -> Float64:
         """Return the scores of documents, [documents]."""
@@ -239,11 +241,13 @@ class Scorer:
         for share, network in other.networks:  # a network that is in both is evaluated once
             before = parts.get(id(network), (0.0, network))[0]
             parts[id(network)] = before + weight * share, network
-        return Scorer(self.linear + weight * other.linear, tuple(parts.values()))
+        held_out = self.held_out + weight * other.held_out
+        return Scorer(self.linear + weight * other.linear, tuple(parts.values()), held_out)
 
     def times(self, factor: float) -> Scorer:
         """Return a multiple of this function."""
-        return Scorer(factor * self.linear, tuple((factor * share, network) for share, network in self.networks))
+        networks = tuple((factor * share, network) for share, network in self.networks)
+        return Scorer(factor * self.linear, networks, factor * self.held_out)
 
     def model(self, method: str = "log_model") -> Model:
         """Return the function as a ranker: linear, or one network whose weights between members are 0.
@@ -292,12 +296,13 @@ class Scorer:
         return Model(ranker, made.eval(), features=columns, method=about)
 
 
-def average(scorers: Sequence[Scorer]) -> Scorer:
-    """Return the mean of several functions."""
-    total = scorers[0]
-    for each in scorers[1:]:
-        total = total.plus(each)
-    return total.times(1 / len(scorers))
+def average(scorers: Sequence[Scorer], shares: Sequence[float] | Float64 | None = None) -> Scorer:
+    """Return the average of several functions with these shares, by default equal ones."""
+    shares = np.full(len(scorers), 1 / len(scorers)) if shares is None else shares
+    total = scorers[0].times(float(shares[0]))
+    for each, share in zip(scorers[1:], shares[1:], strict=True):
+        total = total.plus(each, float(share))
+    return total
 
 
 def network_clicks(features: Float64, clicks: Float64, offset: Float64, query: Int64, *, seed: int) -> Network:
@@ -405,21 +410,17 @@ class _ClickLikelihood:
         return
 
 
-def tree_clicks(features: Float64, clicks: Float64, offset: Float64, query: Int64, *, seed: int) -> Trees:
+def tree_clicks(
+    features: Float64, clicks: Float64, offset: Float64, query: Int64, *, seed: int, method: str = "log_model"
+) -> Model:
     """Return trees that are grown by the likelihood of clicks within queries (as `linear_clicks`)."""
+    from clickprism.model import Model
     from clickprism.rankers.lambdamart import Boosting, LambdaMART
 
     rows = np.arange(len(query), dtype=np.int64)
     lengths = np.diff(np.append(np.arange(0, len(query), GROUP), len(query)))  # the objective knows the queries
     objective = _ClickLikelihood(clicks, offset, query)
     boosting = Boosting(features.astype(np.float32), rows, lengths, clicks, objective=objective)
-    return LambdaMART(**TREES).train(boosting, seed=seed, threads=1)  # type: ignore[arg-type]
-
-
-def tree_model(trees: Trees, columns: int, method: str = "log_model") -> Model:
-    """Return trees as a ranker; `method` is the method that trained them, as in `Scorer.model`."""
-    from clickprism.model import Model
-    from clickprism.rankers.lambdamart import LambdaMART
-
     ranker: Any = LambdaMART(**TREES)  # type: ignore[arg-type]
-    return Model(ranker, trees, features=columns, method={"name": method})
+    trees = ranker.train(boosting, seed=seed, threads=1)
+    return Model(ranker, trees, features=features.shape[1], method={"name": method})

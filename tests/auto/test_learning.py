@@ -127,20 +127,20 @@ def of_queries(queries: int, *, clicks: float) -> Evidence:
 def test_the_average_follows_the_evidence() -> None:
     """Two functions that predict alike count the same; with many clicks the better one counts almost alone."""
     scores = np.tile([1.0, 0.0], 120)
-    better, worse = (Scorer(np.ones(1)), scores), (Scorer(-np.ones(1)), -scores)
+    better, worse = Scorer(np.ones(1), held_out=scores), Scorer(-np.ones(1), held_out=-scores)
     for clicks, lower, upper in ((0.0, 0.45, 0.55), (10.0, 0.1, 0.4), (1000.0, 0.0, 0.02)):
         found = _Search(of_queries(120, clicks=clicks), 0).average([better, worse], raw=False)
-        share = (1 - float(found[0].linear[0])) / 2
+        share = (1 - float(found.linear[0])) / 2
         assert lower <= share <= upper
-        np.testing.assert_allclose(found[1], (1 - 2 * share) * scores)
+        np.testing.assert_allclose(found.held_out, (1 - 2 * share) * scores)
 
 
 @pytest.mark.parametrize(("queries", "clicks", "shares"), [(10, 500.0, [1 / 3] * 3), (120, 0.0, [0.4, 0.4, 0.2])])
 def test_without_evidence_the_prior_decides_what_counts(queries: int, clicks: float, shares: list[float]) -> None:
     """With few queries all parts count the same, whatever the clicks; with many, raw clicks count one fifth."""
-    parts = [(Scorer(weight), np.tile([1.0, 0.0], queries)) for weight in np.eye(3)]
-    found = _Search(of_queries(queries, clicks=clicks), 0).average(parts)
-    np.testing.assert_allclose(found[0].linear, shares, atol=0.02)
+    scorers = [Scorer(weight, held_out=np.tile([1.0, 0.0], queries)) for weight in np.eye(3)]
+    found = _Search(of_queries(queries, clicks=clicks), 0).average(scorers)
+    np.testing.assert_allclose(found.linear, shares, atol=0.02)
 
 
 def with_gain(name: str, gain: Float64) -> Candidate:
