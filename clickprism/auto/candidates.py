@@ -152,12 +152,12 @@ def train_candidates(
     known = weight * evidence.engine
     search.reference = known - weight / imitation.attenuation * imitation.scorer.held_out
     progress("linear ranker")
-    raw_linear = search.scaled(search.raw_ridge())
+    raw_linear = search.scaled(search.ridge(RIDGES[0], search.raw_offset, search.raw_clicks))
     from_prior = search.scaled(search.regression(_log_odds(evidence.prior)))
     corrected = search.linear(known - weight / linear_imitation.attenuation * linear_imitation.scorer.held_out)
     linear = search.average([corrected, from_prior, raw_linear])
     progress("networks")
-    raw_networks = search.scaled(search.raw_networks())
+    raw_networks = search.scaled(search.networks(search.raw_offset, search.raw_clicks))
     from_posterior = search.scaled(search.network_regression(_log_odds(evidence.posterior)))
     networks = search.average([search.corrected_networks(network_imitation, weight), from_posterior, raw_networks])
     blend = search.average([linear, networks], raw=False)
@@ -320,9 +320,6 @@ class _Search:
         best = max(values, key=lambda each: float(each.sum()))
         return [each for each, value in zip(found, values, strict=True) if not clearly_better(best, value)][-1]
 
-    def raw_ridge(self) -> Scorer:
-        return self.ridge(RIDGES[0], self.raw_offset, self.raw_clicks)
-
     def ridge(self, ridge: float, offset: Float64, clicks: Float64) -> Scorer:
         """Return the linear function of the features that predicts clicks within queries, under one penalty."""
         penalty = np.full(self.x.shape[1], ridge)
@@ -341,9 +338,6 @@ class _Search:
         own = float(linear_clicks(engine[:, None], self.evidence.clicks, offset, self.query, ridge=free)[0])
         networks = self.networks(offset + own * engine, self.evidence.clicks)
         return networks.plus(imitation.scorer, own + weight / imitation.attenuation)
-
-    def raw_networks(self) -> Scorer:
-        return self.networks(self.raw_offset, self.raw_clicks)
 
     def networks(self, offset: Float64, clicks: Float64) -> Scorer:
         """Return networks that predict clicks within queries."""

@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 
 from clickprism.auto.candidates import Candidate, Candidates, method_candidates, train_candidates
-from clickprism.auto.learners import FEW_QUERIES, Evidence, Scorer
+from clickprism.auto.learners import FEW_QUERIES, Evidence
 from clickprism.data.logged import Logged
 from clickprism.data.normalise import Kind, Normaliser
 from clickprism.data.normalise import fit as fit_normaliser
@@ -94,7 +94,7 @@ def choose_ranker(
     *,
     held: Mapping[str, Collection[str]] | None = None,
     seed: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Checked:
     """Train the candidates of a log and check the chosen one.
 
@@ -105,21 +105,19 @@ def choose_ranker(
         seed: Random seed.
         progress: Called with the name of each step.
     """
-    report_progress = progress or (lambda _: None)
-    report_progress("features")
+    progress("features")
     kinds = [kind for kind in KINDS if held is None or all(kind in known for known in held.values())]
     normaliser, lists = _normalised(logged, kinds)
     curve, model, evidence = _checked_curve(logged, model, lists, seed)
     methods = method_candidates(logged.clicks, lists, model, seed=seed)
-    candidates = train_candidates(evidence, methods=methods, kinds=held, seed=seed, progress=report_progress)
+    candidates = train_candidates(evidence, methods=methods, kinds=held, seed=seed, progress=progress)
     checks = [curve, _agreement(evidence, candidates), _fit(model), _size(evidence)]
     failed = any(check.verdict == "failed" for check in checks)
     used = candidates.raw if failed else candidates.found[candidates.chosen]
     checks += _random_order(logged, evidence, used.held_out)
     depth, scope = _scope(logged, evidence, candidates)
     use: Literal["corrected", "raw clicks"] = "raw clicks" if failed else "corrected"
-    selection = _selection(evidence, candidates.imitation.scorer, used)
-    return Checked(model, normaliser, evidence, candidates, tuple(checks), use, depth, scope, selection)
+    return Checked(model, normaliser, evidence, candidates, tuple(checks), use, depth, scope, _selection(evidence))
 
 
 def _normalised(logged: Logged, kinds: Sequence[Kind]) -> tuple[Normaliser, Lists]:
@@ -279,35 +277,15 @@ def _random_order(logged: Logged, evidence: Evidence, held_out: Float64) -> list
     return [Check("random order", verdict, f"{sentence} It is not shown to be better than that.", numbers)]
 
 
-def _selection(evidence: Evidence, imitation: Scorer, used: Candidate) -> str:
+def _selection(evidence: Evidence) -> str:
     shown, unshown = len(evidence), len(evidence.unshown)
     if not evidence.names_candidates:
         return (
             f"The log names only documents that were shown ({shown:,} pairs of query and document). Which other "
             "candidates the engine had is not known."
         )
-    ranker, engine = (
-        shown_above_unshown(evidence, scores)
-        for scores in (used.make().score(evidence.lists), imitation(evidence.lists.features))
-    )
-    return (
-        f"The log names {shown + unshown:,} candidates, of which {shown:,} ({shown / (shown + unshown):.0%}) were "
-        f"shown. The ranker puts a shown candidate above one that was not shown in {ranker:.0%} of the pairs, the "
-        f"imitation of the engine in {engine:.0%}."
-    )
-
-
-def shown_above_unshown(evidence: Evidence, scores: Float64) -> float:
-    """Return the share of pairs of a shown and an unshown candidate of a query in which the shown one scores higher."""
-    rows = np.concatenate([evidence.rows, evidence.unshown])
-    known = np.concatenate([np.ones(len(evidence)), np.zeros(len(evidence.unshown))])
-    query = evidence.lists.list_of[rows]
-    order = np.lexsort((scores[rows], query))
-    known, query = known[order], query[order]
-    total = np.bincount(query, weights=1 - known, minlength=len(evidence.lists))
-    before = np.cumsum(1 - known) - (np.cumsum(total) - total)[query]
-    pairs = float((known * total[query]).sum())
-    return float((known * before).sum()) / max(pairs, 1.0)
+    share = shown / (shown + unshown)
+    return f"The log names {shown + unshown:,} candidates, of which {shown:,} ({share:.0%}) were shown."
 
 
 def _scope(logged: Logged, evidence: Evidence, candidates: Candidates) -> tuple[int | None, str]:

@@ -25,10 +25,10 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from clickprism.data.logged import Logged
-from clickprism.debias.query_regression import LEAST_UNSHOWN, centred, linear_clicks
+from clickprism.debias.query_regression import LEAST_UNSHOWN, centred, linear_clicks, log_shares
 from clickprism.log_model.counts import first_positions, placed_by_engine
 from clickprism.log_model.model import LogModel
-from clickprism.types import Bool, Float32, Float64, Int64, Lists, slices
+from clickprism.types import Float32, Float64, Int64, Lists, slices
 
 if TYPE_CHECKING:
     import torch
@@ -150,26 +150,16 @@ class Evidence:
         """Return the sums of values of pairs over each query, [queries]."""
         return np.bincount(self.query, weights=values, minlength=self.queries).astype(np.float64)
 
-    def log_likelihood(self, scores: Float64, used: Bool | None = None) -> Float64:
+    def held_out_likelihood(self, scores: Float64) -> Float64:
         """Return the log-likelihood of the clicks of each query if scores are log click rates, [queries].
 
-        sum of c_d log(E_d exp(f_d) / sum of E exp(f) over the query), over the pairs that are used, by default all.
+        sum of c_d log(E_d exp(f_d) / sum of E exp(f)), where the sum is over the pairs of the query that are held out
+        together with d: all of them, unless documents are held out.
         """
-        kept = np.ones(len(self), dtype=np.bool_) if used is None else used
-        logits = np.where(kept, scores + np.log(self.exposure), -np.inf)
-        top = np.full(self.queries, -np.inf)
-        np.maximum.at(top, self.query, logits)
-        top = np.where(np.isfinite(top), top, 0.0)
-        total = np.log(np.maximum(self.by_query(np.exp(logits - top[self.query])), 1e-300)) + top
-        clicks = np.where(kept, self.clicks, 0.0)
-        return self.by_query(np.where(clicks > 0, clicks * (np.where(kept, logits, 0.0) - total[self.query]), 0.0))
-
-    def held_out_likelihood(self, scores: Float64) -> Float64:
-        """Return the log-likelihood of each query, each pair compared with those that are held out together with it."""
-        if not self.holds_out_documents:
-            return self.log_likelihood(scores)
-        parts = [self.log_likelihood(scores, self.fold == number) for number in range(FOLDS)]
-        return np.asarray(np.sum(parts, axis=0))
+        order = np.argsort(self.query * FOLDS + self.fold, kind="stable")
+        query, fold, clicks = self.query[order], self.fold[order], self.clicks[order]
+        shares = log_shares((scores + np.log(self.exposure))[order], query * FOLDS + fold)
+        return np.bincount(query, weights=clicks * shares, minlength=self.queries).astype(np.float64)
 
     def last_coefficient(self, columns: Float64, ridge: Float64) -> tuple[float, float]:
         """Return the coefficient of the last column in the log click rate, and its standard error, over queries.
@@ -180,9 +170,7 @@ class Evidence:
         """
         offset = np.log(self.exposure)
         found = linear_clicks(columns, self.clicks, offset, self.query, ridge=ridge)
-        logits = columns @ found + offset
-        each = np.exp(logits - logits.max())
-        share = each / np.maximum(self.by_query(each), 1e-300)[self.query]
+        share = np.exp(log_shares(columns @ found + offset, self.query))
         total = self.by_query(self.clicks)[self.query]
         mean, scores = np.zeros((2, self.queries, columns.shape[1]))
         np.add.at(mean, self.query, columns * share[:, None])
@@ -393,16 +381,12 @@ class _ClickLikelihood:
     """The negative log-likelihood of clicks within queries, by its derivatives at the scores of trees."""
 
     def __init__(self, clicks: Float64, offset: Float64, query: Int64) -> None:
-        self.clicks, self.offset = clicks, offset
-        self.query = np.unique(query, return_inverse=True)[1]
-        self.starts = np.searchsorted(self.query, np.arange(int(self.query.max(initial=-1)) + 1))
-        self.total = np.add.reduceat(clicks, self.starts)[self.query]
+        self.clicks, self.offset, self.query = clicks, offset, query
+        self.total = np.bincount(query, weights=clicks)[query]
 
     def __call__(self, scores: Float64) -> tuple[Float64, Float64]:
         """Return the first and second derivative by each score, [pairs] each."""
-        logits = scores + self.offset
-        each = np.exp(logits - np.maximum.reduceat(logits, self.starts)[self.query])
-        share = each / np.add.reduceat(each, self.starts)[self.query]
+        share = np.exp(log_shares(scores + self.offset, self.query))
         return self.total * share - self.clicks, np.maximum(self.total * share * (1 - share), 1e-6)
 
     def observation(self) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -59,7 +58,7 @@ NOT_CORRECTED: Final = (
     "The ranker is not corrected for it. `clickprism train LOG --method {method}` trains one that is: interleave the "
     "two to see which one users prefer."
 )
-NO_VALUE: Final[Plain] = {"verdict": "", "sentence": "", "method": "", "refusal": "", "advice": "", "numbers": {}}
+NO_VALUE: Final[Plain] = {"sentence": "", "method": "", "refusal": "", "advice": "", "numbers": {}}
 CLEARLY: Final = 0.01  # share of the expected clicks: a loss that the verdict mentions
 BESIDE: Final = "Interleave the bundle with the current ranker"
 ADVICE: Final = {
@@ -68,27 +67,10 @@ ADVICE: Final = {
     "no difference found": f"{BESIDE} in a part of the searches: the log does not show which of the two is better.",
     "unknown": f"{BESIDE} in a small part of the searches: only users can show which of the two is better.",
 }
-EXPECTED: Final = {
-    "better": "expect more clicks than with the current ranker",
-    "worse": "expect fewer clicks than with the current ranker",
-    "no difference found": "no difference from the current ranker was found",
-    "unknown": "the clicks of the new ranker cannot be estimated",
-}
 
 
-@final
-@dataclass(frozen=True)
-class Decision:
-    """What was decided at a stage, why, and the numbers behind it."""
-
-    stage: str
-    decision: str
-    reason: str
-    numbers: Plain = field(default_factory=dict)
-
-
-def described(logged: Logged, name: str) -> dict[str, Any]:
-    """Return what the log contains, in a sentence and in numbers."""
+def described(logged: Logged, name: str, outcome: str) -> dict[str, Any]:
+    """Return what the log contains, in a sentence and in numbers, and what the ranker is trained for."""
     clicks = logged.clicks
     shown = np.unique(clicks.rows)
     counts: dict[str, Any] = {
@@ -113,7 +95,8 @@ def described(logged: Logged, name: str) -> dict[str, Any]:
         f"impressions of {counts['documents']:,} documents "
         f"{f'with {width} feature' + 's' * (width > 1) if width else 'without features'}, {counts['clicks']:,} clicks."
     )
-    return {"sentence": sentence + (f" Not in the log: {', '.join(missing)}." if missing else ""), "counts": counts}
+    sentence += f" Not in the log: {', '.join(missing)}." if missing else ""
+    return {"sentence": sentence, "counts": counts, "outcome": outcome}
 
 
 def refused(reason: str) -> dict[str, Any]:
@@ -195,12 +178,12 @@ def by_position(checked: Checked, logged: Logged, scores: Float64) -> dict[str, 
 
 def valued(result: CounterfactualResult | None, problem: str = "") -> dict[str, Any]:
     """Return the estimated clicks of the ranker in a sentence and in numbers, or why there is no estimate."""
-    result_fields = {**NO_VALUE, "numbers": {} if result is None else to_plain(result)}
+    numbers = {} if result is None else to_plain(result)
     if result is None or result.best is None:
         if result is not None:
             problem = (result.estimates.get("item-position") or next(iter(result.estimates.values()))).refusal
         reason = f"The log does not show how many clicks the ranker would get: {problem}."
-        return {**result_fields, "verdict": EXPECTED["unknown"], "refusal": reason, "advice": ADVICE["unknown"]}
+        return {**NO_VALUE, "refusal": reason, "advice": ADVICE["unknown"], "numbers": numbers}
     best, logged, gain = result.estimates[result.best], result.logged.value, result.estimates[result.best].difference
     change, lower, upper = (f"{each / max(logged, 1e-9):+.1%}" for each in (gain.value, gain.lower, gain.upper))
     sentence = (
@@ -209,8 +192,7 @@ def valued(result: CounterfactualResult | None, problem: str = "") -> dict[str, 
         "ranker that did not learn from it."
     )
     method = f"Estimator: {best.name}, which assumes: {best.assumption}."
-    words = {"verdict": EXPECTED[best.verdict], "sentence": sentence, "method": method, "advice": ADVICE[best.verdict]}
-    return {**result_fields, **words}
+    return {**NO_VALUE, "sentence": sentence, "method": method, "advice": ADVICE[best.verdict], "numbers": numbers}
 
 
 def graded(result: Plain | None) -> dict[str, Any]:
@@ -284,37 +266,6 @@ def _sure(choice: Plain) -> str:
     return f"{passed} of {len(checks)} checks passed; not passed: {', '.join(rest)}."
 
 
-def decisions(stages: Stages, diagnosis: Diagnosis) -> list[Decision]:
-    """Return every decision, in the order in which they were made."""
-    read, choice, value, bundle = (stages[name] for name in ("read", "choice", "value", "bundle"))
-    verdicts = {name: finding.verdict for name, finding in diagnosis.findings.items()}
-    known = sum(verdict != "inconclusive" for verdict in verdicts.values())
-    made = [
-        Decision("read", "use the whole log", read["sentence"], read["counts"]),
-        Decision("diagnosis", "report biases", f"{known} of {len(verdicts)} questions have an answer.", verdicts),
-    ]
-    if choice["refused"]:
-        return [*made, Decision("choice", "train no ranker", choice["refused"])]
-    numbers = {name: choice[name] for name in ("candidates", "engine", "normaliser")}
-    checks, scope = choice["checks"], choice["scope"]
-    trained = RAW_CLICKS if choice["use"] == RAW_CLICKS else "corrected clicks"
-    allowed = "rank full lists" if scope["rerank_depth"] is None else f"re-rank {scope['rerank_depth']} results"
-    files = {"files": bundle["files"]}
-    return [
-        *made,
-        Decision("choice", f"use {choice['summary']}", choice["reason"], numbers),
-        Decision(
-            "checks",
-            f"train on {trained}",
-            " ".join(check["sentence"] for check in checks),
-            {check["name"]: check["verdict"] for check in checks},
-        ),
-        Decision("scope", allowed, f"{scope['reason']} {choice['selection']}", scope),
-        Decision("value", value["verdict"], value["sentence"] or value["refusal"], value["numbers"]),
-        Decision("bundle", f"serve version {bundle['version']}", "Its scores are those of the trained ranker.", files),
-    ]
-
-
 def unknown(stages: Stages, diagnosis: Diagnosis) -> list[str]:
     """Return what the log cannot show, one sentence each."""
     findings = [each.sentence for each in diagnosis.findings.values() if each.verdict == "inconclusive"]
@@ -379,11 +330,10 @@ def as_plain(result: AutoResult, name: str) -> dict[str, Any]:
     bundle = result.stages["bundle"]
     return {
         "format": "clickprism auto",
-        "version": 2,
-        "log": {"name": name, **result.stages["read"]["counts"]},
+        "version": 3,
+        "log": {"name": name, "sentence": result.stages["read"]["sentence"], **result.stages["read"]["counts"]},
         "chosen": result.chosen,
         "verdict": list(result.verdict),
-        "decisions": to_plain(result.decisions),
         "found": result.diagnosis.to_json()["findings"],
         "choice": result.stages["choice"],
         "value": result.stages["value"],

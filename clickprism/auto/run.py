@@ -10,7 +10,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack, final
@@ -85,7 +85,6 @@ class AutoResult:
         diagnosis: Findings of the log.
         chosen: Name of the ranker; None if no ranker can be trained.
         verdict: What was corrected, how sure that is, and what the ranker may be used for, one sentence each.
-        decisions: Every decision with its reason and numbers.
         unknown: What the log cannot show, one sentence each.
         steps: What to do next, one sentence each, the most useful first.
         bundle: Folder to serve; None without a ranker.
@@ -98,7 +97,6 @@ class AutoResult:
     diagnosis: Diagnosis
     chosen: str | None
     verdict: tuple[str, ...]
-    decisions: tuple[report.Decision, ...]
     unknown: tuple[str, ...]
     steps: tuple[str, ...]
     bundle: Path | None
@@ -174,7 +172,11 @@ def auto(
         to do instead.
     """
     say: Progress = progress or (lambda _stage, _text: None)
-    held = None if engine is None else _held(engine)
+    held = None
+    if engine is not None:
+        from clickprism.serve.export.export import holds
+
+        held = holds(engine)
     name = name or (Path(log).name if isinstance(log, Path | str) else "the log")
     say("read", f"reading {name}")
     begun = time.perf_counter()
@@ -189,34 +191,27 @@ def auto(
         identity["outcome"] = settings.outcome
         logged = replace(value.relative(logged), notes=(*logged.notes, value.sentence))
     with StageFolder.opened(Path(out), command="auto", identity=identity) as folder:
-        return _Run(folder, logged, settings, grades=judged, held=held, name=name, say=say).all(spent)
-
-
-def _held(engine: str) -> dict[str, tuple[str, ...]]:
-    """Return the kinds of rankers that a format of `model export` can hold, each with its kinds of normalisers."""
-    from clickprism.serve.export.export import holds
-
-    return holds(engine)
+        run = _Run(folder=folder, logged=logged, settings=settings, grades=judged, held=held, name=name, say=say)
+        return run.all(spent)
 
 
 @final
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Run:
     """The stages of one run, in order."""
 
-    def __init__(
-        self,
-        folder: StageFolder,
-        logged: Logged,
-        settings: AutoSettings,
-        *,
-        grades: Path | None,
-        held: dict[str, tuple[str, ...]] | None,
-        name: str,
-        say: Progress,
-    ) -> None:
-        self.folder, self.path, self.logged, self.settings = folder, folder.path, logged, settings
-        self.grades, self.held, self.name, self.say = grades, held, name, say
-        self.done: dict[str, Stage] = {}
+    folder: StageFolder
+    logged: Logged
+    settings: AutoSettings
+    grades: Path | None
+    held: dict[str, tuple[str, ...]] | None
+    name: str
+    say: Progress
+    done: dict[str, Stage] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path
 
     def all(self, spent: float) -> AutoResult:
         """Run every stage that has no file yet; `spent` is the time in seconds that reading took."""
@@ -236,7 +231,6 @@ class _Run:
             diagnosis,
             choice["chosen"],
             tuple(report.verdict(stages, diagnosis)),
-            tuple(report.decisions(stages, diagnosis)),
             tuple(report.unknown(stages, diagnosis)),
             tuple(report.next_steps(stages, diagnosis)),
             self.path / BUNDLE if made["version"] else None,
@@ -248,7 +242,7 @@ class _Run:
         return result
 
     def _read(self) -> Plain:
-        return report.described(self.logged, self.name) | {"outcome": self.settings.outcome}
+        return report.described(self.logged, self.name, self.settings.outcome)
 
     def _stage(self, which: str, doing: str, make: Callable[[], Plain], spent: float = 0.0) -> Plain:
         if doing:
@@ -271,24 +265,21 @@ class _Run:
         model.save(self.path / LOG_MODEL)
         return {"fitted": True, "problem": ""}
 
-    def _fitted(self) -> LogModel | None:
+    def _log_model(self, name: str = LOG_MODEL) -> LogModel | None:
         from clickprism.log_model.model import LogModel
 
-        return LogModel.load(self.path / LOG_MODEL) if self.done["model"].result["fitted"] else None
+        return LogModel.load(self.path / name) if self.done["model"].result["fitted"] else None
 
     def _corrected_by(self) -> LogModel | None:
         """Return the model whose curve corrected the clicks."""
-        from clickprism.log_model.model import LogModel
-
-        flattened = self.path / FLATTENED
-        return LogModel.load(flattened) if flattened.exists() else self._fitted()
+        return self._log_model(FLATTENED if (self.path / FLATTENED).exists() else LOG_MODEL)
 
     def _diagnosis(self) -> Plain:
         from clickprism.diagnosis.diagnose import diagnose
 
         as_of, progress = self.folder.started.isoformat(), self._progress("diagnosis")
         return kept_diagnosis(
-            diagnose(self.logged, seed=self.settings.seed, model=self._fitted(), progress=progress, as_of=as_of)
+            diagnose(self.logged, seed=self.settings.seed, model=self._log_model(), progress=progress, as_of=as_of)
         )
 
     def _choice(self) -> Plain:
@@ -298,7 +289,7 @@ class _Run:
         features = self.logged.clicks.lists.features
         if not (np.fmax.reduce(features) > np.fmin.reduce(features)).any():
             return report.refused(report.CONSTANT)
-        model = self._fitted()
+        model = self._log_model()
         if model is None:
             return report.refused(f"{report.WITHOUT_MODEL}: {self.done['model'].result['problem']}.")
         from clickprism.auto.checks import choose_ranker
@@ -355,27 +346,17 @@ class _Run:
     def _bundle(self, choice: Plain, value: Plain, diagnosis: Diagnosis) -> Plain:
         if choice["refused"]:
             return {"version": "", "files": {}}
+        evidence, model = None, self._corrected_by()
+        if model is not None:  # how the service joins the ranker with the clicks on a pair
+            from clickprism.serve.scoring.evidence import fit_evidence
+
+            pairs, scores = model.relevance, np.load(self.path / HELD_OUT, allow_pickle=False)
+            queries = self.logged.clicks.lists.list_of[pairs.rows]
+            evidence = fit_evidence(scores[pairs.rows], pairs.clicks, pairs.weight, queries)
+        made, out = self.folder.started, self.path / BUNDLE
         return write_auto_bundle(
-            self.path / BUNDLE,
-            self.logged,
-            choice,
-            value,
-            diagnosis,
-            source=self.path,
-            made=self.folder.started,
-            evidence=self._evidence(),
+            out, self.logged, choice, value, diagnosis, source=self.path, made=made, evidence=evidence
         )
-
-    def _evidence(self) -> Evidence | None:
-        """Return how the service joins the ranker with the clicks on a pair, fitted to scores of held-out queries."""
-        from clickprism.serve.scoring.evidence import fit_evidence
-
-        model = self._corrected_by()
-        if model is None:
-            return None
-        pairs, scores = model.relevance, np.load(self.path / HELD_OUT, allow_pickle=False)
-        queries = self.logged.clicks.lists.list_of[pairs.rows]
-        return fit_evidence(scores[pairs.rows], pairs.clicks, pairs.weight, queries)
 
 
 def write_auto_bundle(

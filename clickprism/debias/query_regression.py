@@ -46,18 +46,13 @@ def linear_clicks(
         start: Coefficients to start from.
     """
     query = np.unique(query, return_inverse=True)[1]
-    size = int(query.max(initial=-1)) + 1
-    starts = np.searchsorted(query, np.arange(size))
-    total = np.bincount(query, weights=clicks, minlength=size)
+    starts = np.flatnonzero(np.diff(query, prepend=-1))
+    total = np.bincount(query, weights=clicks)
     found = np.zeros(features.shape[1]) if start is None else start.copy()
 
     def shares(coefficients: Float64) -> tuple[Float64, float]:
-        logits = features @ coefficients + offset
-        top = np.maximum.reduceat(logits, starts)[query]
-        each = np.exp(logits - top)
-        norm = np.add.reduceat(each, starts)[query]
-        likely = float(clicks @ (logits - top - np.log(norm))) - 0.5 * float(ridge @ coefficients**2)
-        return each / norm, likely
+        each = log_shares(features @ coefficients + offset, query)
+        return np.exp(each), float(clicks @ each) - 0.5 * float(ridge @ coefficients**2)
 
     share, value = shares(found)
     for _ in range(MOST_STEPS):
@@ -77,6 +72,18 @@ def linear_clicks(
         if np.abs(length * step).max(initial=0.0) < 1e-6:
             break
     return found
+
+
+def log_shares(logits: Float64, query: Int64) -> Float64:
+    """Return the logarithm of the softmax within each query; pairs of a query are consecutive, [pairs].
+
+    >>> np.exp(log_shares(np.log([1.0, 3.0, 5.0]), np.array([0, 0, 1]))).round(2).tolist()
+    [0.25, 0.75, 1.0]
+    """
+    starts = np.flatnonzero(np.diff(query, prepend=-1))
+    lengths = np.diff(np.append(starts, len(query)))
+    logits = logits - np.repeat(np.maximum.reduceat(logits, starts), lengths)
+    return np.asarray(logits - np.repeat(np.log(np.add.reduceat(np.exp(logits), starts)), lengths))
 
 
 def linear_engine(features: Float64, values: Float64, query: Int64, *, ridge: float) -> Float64:

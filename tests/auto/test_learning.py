@@ -46,7 +46,7 @@ def test_the_likelihood_shares_the_clicks_of_a_query_by_exposure_and_score() -> 
     scores = np.log([1.0, 2.0, 4.0, 9.0])
     # weights E exp(f) of the first query: 10, 10, 20; a query with one document says nothing
     expected = 2 * np.log(10 / 40) + np.log(10 / 40)
-    np.testing.assert_allclose(evidence.log_likelihood(scores), [expected, 0.0], atol=1e-12)
+    np.testing.assert_allclose(evidence.held_out_likelihood(scores), [expected, 0.0], atol=1e-12)
 
 
 def test_a_linear_ranker_has_the_largest_penalised_likelihood() -> None:

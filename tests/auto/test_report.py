@@ -171,9 +171,11 @@ def test_means_by_position_as_logged_and_re_ranked() -> None:
 
 def test_every_decision_has_its_reason_and_its_numbers(undisturbed: AutoResult) -> None:
     kept = json.loads((undisturbed.out / "auto.json").read_text())
-    stages = ["read", "diagnosis", "choice", "checks", "scope", "value", "bundle"]
-    assert [each["stage"] for each in kept["decisions"]] == stages
-    assert all(each["decision"] and each["reason"] for each in kept["decisions"])
+    assert kept["log"]["sentence"].startswith("mylog: ")
+    assert kept["choice"]["reason"]
+    assert all(each["sentence"] and each["numbers"] for each in kept["choice"]["checks"])
+    assert kept["choice"]["scope"]["reason"]
+    assert kept["value"]["sentence"] or kept["value"]["refusal"]
     assert kept["log"]["queries"] == 30
     assert kept["chosen"] == undisturbed.chosen
     assert kept["verdict"] == list(undisturbed.verdict)

@@ -156,7 +156,7 @@ def test_without_features_it_reports_and_says_what_to_do_instead(tmp_path: Path)
     assert any(
         "`clickprism relevance estimate`, then `clickprism relevance judgments`" in each for each in result.steps
     )
-    assert "Not in the log: days, rankers, randomised positions." in result.decisions[0].reason
+    assert "Not in the log: days, rankers, randomised positions." in result.stages["read"]["sentence"]
     assert result.diagnosis.findings
     assert "No ranker can be trained" in result.report.read_text()
 

@@ -59,7 +59,7 @@ def test_auto_without_features_reports_and_exits_with_3(sessions: Path, tmp_path
     assert again.json == json.loads((out / "auto.json").read_text())
     assert again.json["bundle"] is None
     assert again.json["log"]["days"] == 4
-    assert [each["decision"] for each in again.json["decisions"]][-1] == "train no ranker"
+    assert again.json["choice"]["refused"] == again.json["verdict"][0]
     assert "sessions.tsv" in (out / "report.html").read_text()
 
 
