@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -230,37 +230,36 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
                 continue
             lines = _head(file, LINES)
             copy.write_text("".join(lines), encoding="utf-8")
-            for line in lines:
+            for line in lines[: FIVE - len(rows)]:
                 with suppress(ValueError):
                     rows += [row] if isinstance(row := json.loads(line), dict) else []
-        ubi = any({"action_name", "query_response_hit_ids"} & row.keys() for row in rows)
-        base: Literal[-1, 0, 1] = _ordinal_base(rows) if ubi else (-1)
-        about = replace(draft.source, table=False, read="ingest", schema="ubi" if ubi else "auto", ordinal_base=base)
-        settings = ProjectSettings(source=about)
-        if about.mapping:
-            settings = replace(settings, source=replace(about, mapping=str(folder / about.mapping)))
+        settings = replace(draft, source=replace(draft.source, table=False, read="ingest"))
+        sampled = settings
+        if draft.source.mapping:
+            sampled = replace(settings, source=replace(settings.source, mapping=str(folder / draft.source.mapping)))
         with original_names(copies):
-            ingest_files(project, settings, sorted(copies), lambda _: None)
-        settings = ProjectSettings(source=about)
-        logged = read_log(project / LOG)
+            ingest_files(project, sampled, sorted(copies), lambda _: None)
+        logged, log = read_log(project / LOG), LogStore.open(project / LOG)
+        base = log.settings.source.ordinal_base
+        if base is not None:
+            settings = replace(settings, source=replace(settings.source, ordinal_base=base))
         with connect("duckdb", memory="1GB") as engine:
-            info = log_info(LogStore.open(project / LOG), engine)
+            info = log_info(log, engine)
     if not info.users:
         settings = replace(settings, privacy=Privacy(min_users=0))
     kinds = ", ".join(f"{count:,} {kind}s" for kind, count in info.kinds.items())
-    first = [
-        {key: each if isinstance(each, str) else json.dumps(each) for key, each in row.items()} for row in rows[:FIVE]
-    ]
+    form = "events" if base is None else "UBI events"
+    first = [{key: each if isinstance(each, str) else json.dumps(each) for key, each in row.items()} for row in rows]
     return settings, Understood(
         project=folder.name,
-        kind=f"{'UBI events' if base >= 0 else 'events'} in {counted(len(files), 'file')}; {len(chosen):,} looked at",
+        kind=f"{form} in {counted(len(files), 'file')}; {len(chosen):,} looked at",
         rows=tuple({key: text[:WIDTH] for key, text in row.items()} for row in first),
         roles={"events": kinds, "users": f"{info.users:,}"},
         features=logged.feature_names,
         ignored={},
         days=tuple(str(day) for day in (info.first_day, info.last_day) if day is not None),
         positions=tuple((each.position, each.shown, each.clicked) for each in info.positions[:20]),
-        notes=(*([f"The first position is called {base} in the events."] if base >= 0 else []), *logged.notes),
+        notes=(*([] if base is None else [f"The first position is called {base} in the events."]), *logged.notes),
     )
 
 
@@ -277,13 +276,3 @@ def _head(file: Path, lines: int) -> list[str]:
 
     with pa.input_stream(str(file), compression="detect") as raw, io.BufferedReader(raw) as stream:
         return [line.decode("utf-8", "replace") for line, _ in zip(stream, range(lines), strict=False)]
-
-
-def _ordinal_base(rows: list[dict[str, Any]]) -> Literal[0, 1]:
-    """Return the smallest position of the events, 0 or 1; UBI does not define it."""
-    found = [1]
-    for row in rows:
-        with suppress(KeyError, TypeError):
-            ordinal = row["event_attributes"]["position"]["ordinal"]
-            found += [ordinal] if isinstance(ordinal, int) and ordinal >= 0 else []
-    return 0 if min(found) == 0 else 1

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 from scipy.stats import norm
 
-from clickprism.types import Float64, Int64
+from clickprism.auto.learners import Evidence
+from clickprism.debias.query_regression import centred, log_shares
+from clickprism.types import Float64
 
 if TYPE_CHECKING:
     from clickprism.data.logged import Logged
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
 LEVEL: Final = 0.001  # level of each test of drift: strict, since intervals of curves contain sampling error only
 DEPTH: Final = 10  # positions whose observation is compared
 SHIFT: Final = 0.25  # smallest shift of the mean of a feature, in standard deviations
-BOUNDS: Final = (0.0, 30.0)  # bounds of the weight b of a ranker's scores
-STEPS: Final = 60
+WEAK: Final = 1e-3  # penalty of the weight b of a ranker's scores, so that it is finite
 
 
 @final
@@ -164,84 +165,19 @@ def _feature_moments(logged: Logged) -> tuple[Float64, Float64]:
     return mean, np.sqrt(np.maximum(weights @ values**2 / count - mean**2, 0.0))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """Shown pairs with clicks and exposure, scaled so that no pair says more than its prior strength; by query."""
-
-    rows: Int64
-    query: Int64
-    clicks: Float64
-    exposure: Float64
-    relevance: Float64
-    searches: Float64
-
-    @classmethod
-    def of(cls, model: LogModel, logged: Logged) -> _Pairs:
-        found, lists = model.relevance, logged.clicks.lists
-        queries, query = np.unique(lists.list_of[found.rows], return_inverse=True)
-        scale = 1 - found.share
-        clicks, exposure = found.clicks * scale, np.maximum(found.weight * scale, 1e-9)
-        first = lists.list_of[logged.clicks.rows[logged.clicks.offsets[:-1]]]
-        asked = _sums(first, logged.clicks.impressions.astype(np.float64), len(lists))
-        return cls(found.rows, query, clicks, exposure, found.value, asked[queries])
-
-    def sums(self, values: Float64) -> Float64:
-        return _sums(self.query, values, len(self.searches))
-
-    def _shares(self, scores: Float64, weight: float) -> Float64:
-        """Return the logarithm of the share of each pair in the clicks of its query, [pairs]."""
-        logits = weight * scores + np.log(self.exposure)
-        top = np.full(len(self.searches), -np.inf)
-        np.maximum.at(top, self.query, logits)
-        logits -= top[self.query]
-        return np.asarray(logits - np.log(self.sums(np.exp(logits)))[self.query])
-
-    def likelihood(self, scores: Float64, weight: float) -> Float64:
-        """Return the log-likelihood of the clicks of each query, [queries]."""
-        return self.sums(self.clicks * self._shares(scores, weight))
-
-    def slope(self, scores: Float64, weight: float) -> tuple[float, float]:
-        """Return the derivative of the log-likelihood by the weight, and minus the second one."""
-        share = np.exp(self._shares(scores, weight))
-        mean, clicked = self.sums(share * scores), self.sums(self.clicks)
-        first = self.sums(self.clicks * scores) - clicked * mean
-        second = clicked * (self.sums(share * scores**2) - mean**2)
-        return float(first.sum()), float(second.sum())
-
-    def fitted(self, scores: Float64) -> float:
-        """Return the weight of standardised scores with the highest likelihood, by bisection of its derivative."""
-        low, high = BOUNDS
-        for _ in range(STEPS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.slope(scores, middle)[0] > 0 else (low, middle)
-        return (low + high) / 2
-
-    def standardised(self, scores: Float64) -> Float64:
-        own = scores[self.rows]
-        mean = self.sums(own) / np.maximum(self.sums(np.ones(len(own))), 1)
-        centred = own - mean[self.query]
-        return centred / max(float(centred.std()), 1e-9)
-
-    def clicks_per_search(self, scores: Float64, curve: Float64) -> Float64:
-        """Return the expected clicks of one search of each query if the shown documents are ranked by scores."""
-        order = np.lexsort((self.rows, -scores[self.rows], self.query))
-        first = np.searchsorted(self.query[order], np.arange(len(self.searches)))
-        place = np.arange(len(order)) - first[self.query[order]]
-        seen = np.where(place < len(curve), curve[np.minimum(place, len(curve) - 1)], 0.0)
-        return _sums(self.query[order], seen * self.relevance[order], len(self.searches))
-
-
-def _sums(of: Int64, values: Float64, size: int) -> Float64:
-    return np.bincount(of, weights=values, minlength=size).astype(np.float64)
-
-
 def _agreement(model: LogModel, logged: Logged, scores: Float64) -> tuple[float, float]:
     """Return how strongly clicks follow a ranker's standardised scores, with its standard error."""
-    pairs = _Pairs.of(model, logged)
-    own = pairs.standardised(scores)
-    weight = pairs.fitted(own)
-    return weight, float(1 / np.sqrt(max(pairs.slope(own, weight)[1], 1e-9)))
+    return _weight(Evidence.of(logged, model, logged.clicks.lists), scores)
+
+
+def _weight(evidence: Evidence, scores: Float64) -> tuple[float, float]:
+    weight, error = evidence.last_coefficient(_standardised(evidence, scores)[:, None], np.array([WEAK]))
+    return max(weight, 0.0), error
+
+
+def _standardised(evidence: Evidence, scores: Float64) -> Float64:
+    own = centred(scores[evidence.rows], evidence.query)
+    return own / max(float(own.std()), 1e-9)
 
 
 def compare(logged: Logged, model: LogModel, new: Float64, current: Float64, confidence: float) -> tuple[Gain, Gain]:
@@ -254,18 +190,30 @@ def compare(logged: Logged, model: LogModel, new: Float64, current: Float64, con
         current: Scores of the current ranker, [documents].
         confidence: Confidence level of the intervals.
     """
-    pairs, reach = _Pairs.of(model, logged), float(norm.isf((1 - confidence) / 2))
-    likelihoods = []
+    lists, reach = logged.clicks.lists, float(norm.isf((1 - confidence) / 2))
+    evidence = Evidence.of(logged, model, lists)
+    curve = model.curve.values[:DEPTH]
+    searches = np.zeros(len(lists))
+    np.add.at(searches, lists.list_of[logged.clicks.rows[logged.clicks.offsets[:-1]]], logged.clicks.impressions)
+    searches = searches[np.unique(lists.list_of[evidence.rows])]
+    likelihoods, values = [], []
     for scores in (new, current):
-        own = pairs.standardised(scores)
-        likelihoods.append(pairs.likelihood(own, pairs.fitted(own)))
-    better = likelihoods[0] - likelihoods[1]
-    clicks = max(float(pairs.clicks.sum()), 1e-9)
-    likelihood = _mean(better, np.full(len(better), 1.0), clicks, reach)
-    depth = min(DEPTH, len(model.curve))
-    values = [pairs.clicks_per_search(scores, model.curve.values[:depth]) for scores in (new, current)]
-    expected = float(values[1] @ pairs.searches)
-    return likelihood, _mean(values[0] - values[1], pairs.searches, max(expected, 1e-9), reach)
+        weighted = _weight(evidence, scores)[0] * _standardised(evidence, scores)
+        shares = log_shares(weighted + np.log(evidence.exposure), evidence.query)
+        likelihoods.append(evidence.by_query(evidence.clicks * shares))
+        values.append(_clicks_per_search(evidence, scores, curve))
+    clicks, expected = float(evidence.clicks.sum()), float(values[1] @ searches)
+    likelihood = _mean(likelihoods[0] - likelihoods[1], np.ones(len(searches)), max(clicks, 1e-9), reach)
+    return likelihood, _mean(values[0] - values[1], searches, max(expected, 1e-9), reach)
+
+
+def _clicks_per_search(evidence: Evidence, scores: Float64, curve: Float64) -> Float64:
+    """Return the expected clicks of one search of each query if the shown documents are ranked by scores."""
+    order = np.lexsort((evidence.rows, -scores[evidence.rows], evidence.query))
+    first = np.searchsorted(evidence.query, np.arange(evidence.queries))
+    place = np.arange(len(order)) - first[evidence.query]  # queries are in order before and after
+    seen = np.where(place < len(curve), curve[np.minimum(place, len(curve) - 1)], 0.0)
+    return evidence.by_query(seen * evidence.posterior[order])
 
 
 def _mean(differences: Float64, weights: Float64, total: float, reach: float) -> Gain:
