@@ -242,7 +242,7 @@ def _events(folder: Path, draft: ProjectSettings, files: list[Path]) -> tuple[Pr
         logged, log = read_log(project / LOG), LogStore.open(project / LOG)
         base = log.settings.source.ordinal_base
         if base is not None:
-            settings = replace(settings, source=replace(settings.source, ordinal_base=base))
+            settings = replace(settings, source=replace(settings.source, ordinal_base=1 if base else 0))
         with connect("duckdb", memory="1GB") as engine:
             info = log_info(log, engine)
     if not info.users:
