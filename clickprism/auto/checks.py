@@ -2,7 +2,7 @@
 
 1. The position curve: if estimated relevance rises with the logged position, beyond its error, the curve is too steep,
    since no engine puts its worst results first. The flattest curve within the interval is used then; if relevance still
-   rises, raw clicks are.
+   rises, raw clicks are. That curve is also used if relevance does not fall and only with it the model fits the clicks.
 2. Agreement with the engine: where the engine's order carries relevance, the ranker must not oppose the imitation of
    the engine on held-out queries.
 3. Goodness of fit of the model of the log, by position and first-shown position.
@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias, final
 
@@ -145,33 +145,41 @@ def engine_slope(evidence: Evidence) -> tuple[float, float]:
 
 
 def _checked_curve(logged: Logged, model: LogModel, lists: Lists, seed: int) -> tuple[Check, LogModel, Evidence]:
-    """Check that relevance does not rise with the logged position; flatten the curve if it does."""
+    """Check that the position curve is not too steep, and flatten it if it is.
+
+    It is too steep if relevance rises with the logged position, or if relevance does not fall and the model does not
+    fit the clicks, but fits them with the flattest curve within the interval, with which relevance falls.
+    """
     evidence = Evidence.of(logged, model, lists, seed=seed)
     slope, error = engine_slope(evidence)
+    rises, falls = slope < -SURE * error, slope > SURE * error
+    word = "rises" if rises else "falls" if falls else "does not change clearly"
+    found = f"Estimated relevance {word} with the logged position ({_by_doubling(slope, error)})"
     numbers = {"slope": slope, "standard error": error}
-    if slope >= -SURE * error:
-        word, end = ("falls", ", as it should") if slope > SURE * error else ("does not change clearly", "")
-        sentence = f"Estimated relevance {word} with the logged position ({_by_doubling(slope, error)}){end}."
-        return Check("curve", "passed", sentence, numbers), model, evidence
-    rising = f"Estimated relevance rises with the logged position ({_by_doubling(slope, error)})"
-    if evidence.holds_out_documents:
-        sentence = f"{rising}, but the log has too few queries to conclude that the position curve is wrong."
-        return Check("curve", "inconclusive", sentence, numbers), model, evidence
-    if model.linkage.linked and any(each.agrees for each in model.references.values()):
-        sentence = f"{rising}. Documents shown at several positions confirm the position curve: the engine is poor."
-        return Check("curve", "passed", sentence, numbers), model, evidence
+    passed = Check("curve", "passed", f"{found}{', as it should' if falls else ''}.", numbers)
+    if rises and evidence.holds_out_documents:
+        sentence = f"{found}, but the log has too few queries to conclude that the position curve is wrong."
+        return replace(passed, verdict="inconclusive", sentence=sentence), model, evidence
+    if rises and model.linkage.linked and any(each.agrees for each in model.references.values()):
+        sentence = f"{found}. Documents shown at several positions confirm the position curve: the engine is poor."
+        return replace(passed, sentence=sentence), model, evidence
+    if not rises and (falls or model.fit_quality.fits or evidence.holds_out_documents):
+        return passed, model, evidence
     flat = LogModel.fit(logged, settings=model.settings, propensities=np.minimum(model.curve.upper, 1.0))
     again = Evidence.of(logged, flat, lists, seed=seed)
     slope, error = engine_slope(again)
     numbers |= {"slope with the flattest curve": slope, "its standard error": error}
-    if slope >= -SURE * error:
-        sentence = f"{rising}, so the position curve was too steep. The flattest curve within its interval is used."
-        return Check("curve", "passed", sentence, numbers), flat, again
-    sentence = (
-        f"{rising}, even with the flattest curve within the interval. The position curve of this log cannot be "
-        "trusted, so no correction is used and position bias remains."
-    )
-    return Check("curve", "failed", sentence, numbers), model, evidence
+    if rises and slope < -SURE * error:
+        sentence = (
+            f"{found}, even with the flattest curve within the interval. The position curve of this log cannot be "
+            "trusted, so no correction is used and position bias remains."
+        )
+        return replace(passed, verdict="failed", sentence=sentence), model, evidence
+    if not rises and not (slope > SURE * error and flat.fit_quality.fits):
+        return passed, model, evidence
+    why = "so the position curve was too steep" if rises else "and the model of the log fits only with a flatter curve"
+    sentence = f"{found}, {why}. The flattest curve within its interval is used."
+    return replace(passed, sentence=sentence), flat, again
 
 
 def _by_doubling(slope: float, error: float) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
+from clickprism.auto import checks
 from clickprism.auto.candidates import SUMMARIES, Candidate, _choose, _Search
 from clickprism.auto.checks import _random_order, choose_ranker
 from clickprism.auto.learners import Evidence, Scorer, average, network_clicks
@@ -209,3 +212,46 @@ def test_searches_in_random_order_check_the_ranker(searches: int, right: int, ve
     assert [each.verdict for each in found] == ([] if verdict is None else [verdict])
     assert all(each.numbers["share"] == right / searches for each in found)
     assert _random_order(Logged(clicks), evidence, np.tile([1.0, 0.0], searches)) == []
+
+
+@pytest.mark.parametrize(
+    ("slopes", "fits", "linked", "expected"),
+    [
+        ((0.5,), (False,), False, ("passed", False)),
+        ((0.0,), (True,), False, ("passed", False)),
+        ((0.0, 0.5), (False, True), True, ("passed", True)),
+        ((0.0, 0.5), (False, False), False, ("passed", False)),
+        ((0.0, 0.1), (False, True), False, ("passed", False)),
+        ((-0.5,), (True,), True, ("passed", False)),
+        ((-0.5, 0.0), (True, True), False, ("passed", True)),
+        ((-0.5, -0.4), (True, True), False, ("failed", False)),
+    ],
+)
+def test_a_curve_that_is_too_steep_is_flattened(
+    slopes: tuple[float, ...],
+    fits: tuple[bool, ...],
+    linked: bool,
+    expected: tuple[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slopes, and whether the model fits: with its own curve, then with the flattest one. The error of slopes is .1.
+
+    Expected are the verdict, and whether the flattest curve is used.
+    """
+    own, flat = (
+        SimpleNamespace(
+            fit_quality=SimpleNamespace(fits=each),
+            curve=SimpleNamespace(upper=np.ones(2)),
+            linkage=SimpleNamespace(linked=linked),
+            references={"allpairs": SimpleNamespace(agrees=True)},
+            settings=None,
+        )
+        for each in (*fits, True)[:2]
+    )
+    left = list(slopes)
+    monkeypatch.setattr(checks.LogModel, "fit", lambda *_, **__: flat)
+    monkeypatch.setattr(checks, "engine_slope", lambda _: (left.pop(0), 0.1))
+    monkeypatch.setattr(checks.Evidence, "of", lambda *_, **__: of_queries(30, clicks=100.0))
+    found, model, _ = checks._checked_curve(None, own, None, 0)  # type: ignore[arg-type]
+    assert (found.verdict, model is flat) == expected
+    assert not left
