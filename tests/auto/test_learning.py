@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -238,6 +239,8 @@ def test_a_curve_that_is_too_steep_is_flattened(
 
     Expected are the verdict, and whether the flattest curve is used.
     """
+    own: Any
+    flat: Any
     own, flat = (
         SimpleNamespace(
             fit_quality=SimpleNamespace(fits=each),
@@ -248,10 +251,10 @@ def test_a_curve_that_is_too_steep_is_flattened(
         )
         for each in (*fits, True)[:2]
     )
-    left = list(slopes)
-    monkeypatch.setattr(checks.LogModel, "fit", lambda *_, **__: flat)
+    left, nothing = list(slopes), cast("Any", None)
+    monkeypatch.setattr(LogModel, "fit", lambda *_, **__: flat)
     monkeypatch.setattr(checks, "engine_slope", lambda _: (left.pop(0), 0.1))
-    monkeypatch.setattr(checks.Evidence, "of", lambda *_, **__: of_queries(30, clicks=100.0))
-    found, model, _ = checks._checked_curve(None, own, None, 0)  # type: ignore[arg-type]
+    monkeypatch.setattr(Evidence, "of", lambda *_, **__: of_queries(30, clicks=100.0))
+    found, model, _ = checks._checked_curve(nothing, own, nothing, 0)
     assert (found.verdict, model is flat) == expected
     assert not left
