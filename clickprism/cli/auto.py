@@ -84,7 +84,7 @@ def auto(
             output.note("Run the same command again to continue.")
             raise
     for ingested in (Path(log), reading.copy):
-        record_result(ingested, out, command_line("auto", log, "--out", out))
+        record_result(ingested, out, command_line("auto", log, *table.options(), "--out", out))
     output.show(result.text(log=log, program=program()), as_plain(result, name))
     output.note(f"\nReport: {result.report}\nEvery decision: {out / 'auto.json'}")
     if result.bundle is None:
@@ -140,13 +140,14 @@ def diagnose(
     for folder in folders:
         write_file(folder / DIAGNOSIS, to_json(report) + "\n")
     if out is None:
-        output.note(f"To write a report: {command_line('diagnose', log, '--out', 'runs/diagnosis')}")
+        again = command_line("diagnose", log, *table.options(), "--out", "runs/diagnosis")
+        output.note(f"To write a report: {again}")
         return
     for each in (Path(log), reading.copy):
-        record_result(each, out, command_line("diagnose", log, "--out", out))
-    following = [command_line("bias", "position", log, "--out", "runs/curves")]
+        record_result(each, out, command_line("diagnose", log, *table.options(), "--out", out))
+    following = [command_line("bias", "position", log, *table.options(), "--out", "runs/curves")]
     if logged.has_features:
-        following.append(command_line("auto", log, "--out", "runs/auto"))
+        following.append(command_line("auto", log, *table.options(), "--out", "runs/auto"))
     write_page(
         out / REPORT,
         diagnosis,

@@ -179,10 +179,12 @@ class Columns:
             role, name = next(iter(wrong.items()))
             nearest = ", ".join(difflib.get_close_matches(name, header, 5, 0.0))
             others = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            meant = difflib.get_close_matches(role.removeprefix("outcome "), NAMES, 1, 0.8)
+            typo = f". Did you mean the role {meant[0]}?" if meant and role.startswith("outcome ") else ""
             raise DataError(
                 f"has no column {name!r} for the {role}{others}",
                 file=source,
-                remedy=f"The nearest names are {nearest}",
+                remedy=f"The nearest names are {nearest}{typo}",
             )
         taken = {*named.values()}
         guessed: dict[str, str] = {}
@@ -270,6 +272,13 @@ class TableSettings:
     def __bool__(self) -> bool:
         return self != TableSettings()
 
+    def options(self) -> list[str]:
+        """Return the options that give these settings on the command line."""
+        query = [] if self.query is None else ["--query", self.query]
+        several = {"--map": self.map, "--features": self.features, "--ignore": self.ignore}
+        several["--categorical"] = self.categorical
+        return [*query, *(word for option, values in several.items() for each in values for word in (option, each))]
+
     def columns(self, outcome: str = "click") -> Columns:
         """Return the columns; names in the outcome that are not mapped are columns of the same name."""
         given = dict(each.split("=", 1) for each in self.map)
@@ -315,13 +324,13 @@ def _check_needed(table: pa.Table, columns: Columns, source: object) -> None:
     for role in ("document", "click"):
         if getattr(columns, role) is None:
             has = ", ".join(table.column_names[:20])
-            raise DataError(
-                f"has no column for the {role} ({', '.join(NAMES[role][:6])})",
-                file=source,
-                remedy=f"Name it: {role}='...' in Python, --map {role}=... on the command line. It has {has}",
-            )
+            remedy = f"Name it: {role}='...' in Python, --map {role}=... on the command line. It has {has}"
+            if role == "click":
+                remedy += ". A table of clicks alone is not enough: add the results that were shown and not clicked"
+            problem = f"has no column for the {role} ({', '.join(NAMES[role][:6])})"
+            raise DataError(problem, file=source, remedy=remedy)
     if not len(table):
-        raise DataError("has no rows", file=source)
+        raise DataError("has no rows", file=source, remedy="Check how it was exported")
 
 
 @final
@@ -673,6 +682,11 @@ class _Rows:
         unshown = clicks.lists.documents - len(np.unique(clicks.rows))
         if self.columns.shown is not None:
             self.notes.append(f"{unshown:,} query-document pairs are candidates that were never shown.")
+        if clicks.clicks.all():
+            self.notes.append(
+                "Every row is a click. If the table leaves out results that were shown and not clicked, neither "
+                "position bias nor relevance can be estimated from it, and the estimates below are wrong: add them."
+            )
         if unused := int((self.reason > 0).sum()):
             self.notes.append(f"{unused:,} of {len(self.table):,} rows were not used. {self.unused()}.")
 

@@ -50,7 +50,10 @@ def broken_files(file: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"cannot be read ({error})", file=file) from None
+        if file.is_file() and not file.stat().st_size:
+            raise DataError("is empty", file=file, remedy="Export the file again") from None
+        remedy = "Convert it to UTF-8" if "UTF8" in str(error) else "Export the file again"
+        raise DataError(f"cannot be read ({str(error).rstrip('.')})", file=file, remedy=remedy) from None
 
 
 def expand(raw: bytes, *, file: Path) -> bytes:
@@ -221,7 +224,7 @@ def read_source(source: str, *, sql: str | None = None, text: IsText = lambda _:
     import pyarrow as pa
 
     if is_database(source) and sql is None:
-        raise SettingError("sql", None, f"give the query to read {source} with: sql= or --query 'select ...'")
+        raise SettingError("query", None, f"be given, to read {source} by SQL (sql= in Python)")
     if is_database(source) and not source.lower().endswith(DUCKDB):
         batches = list(read_batches(source, str(sql)))
         if not batches:
@@ -259,8 +262,9 @@ def _read_files(source: str, text: IsText) -> SourceTable:
     broken = sum(part.broken for part in parts)
     example = next((part.example for part in parts if part.broken), "")
     if broken > MOST_BROKEN * (broken + len(table)):
-        problem = f"{broken:,} of {broken + len(table):,} lines are broken, such as {example}"
-        raise DataError(problem, file=source, remedy="Export the file again")
+        problem = f"{broken:,} of {broken + len(table):,} rows are broken, such as {example}"
+        remedy = "Check the delimiter, and that each quotation mark is closed, and export the file again"
+        raise DataError(problem, file=source, remedy=remedy)
     return SourceTable(table, broken, example)
 
 
@@ -309,7 +313,8 @@ def read_file(file: str, *, text: IsText = lambda _: False) -> SourceTable:
         raise DataError(f"names the column {twice!r} twice", file=file, line=1, remedy="Give each its own name")
     if not wrong:
         return SourceTable(table)
-    example = f"{wrong[0].text[:40]!r}... with {wrong[0].actual_columns} fields instead of {wrong[0].expected_columns}"
+    fields = f"with {wrong[0].actual_columns} fields instead of {wrong[0].expected_columns}"
+    example = f"row {wrong[0].number}, {wrong[0].text[:40]!r}... {fields}"
     return SourceTable(table, len(wrong), example)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from clickprism._util.grouping import same_lists
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, counted
 from clickprism.click_models.fitted import by_document
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.finding import Finding, inconclusive
@@ -64,7 +64,9 @@ def coverage(log: Logged) -> Finding:
     facts = count_log(log)
     enough = facts["clicks"] >= CLICKS and facts["queries_clicked"] >= QUERIES
     scarce = _scarce(facts)
-    size = f"{facts['searches']:,} searches for {facts['queries']:,} queries, {facts['clicks']:,} clicks"
+    queries = "1 query" if facts["queries"] == 1 else f"{facts['queries']:,} queries"
+    searches = "1 search" if facts["searches"] == 1 else f"{facts['searches']:,} searches"
+    size = f"{searches} for {queries}, {counted(facts['clicks'], 'click')}"
     size += f" ({facts['clicks_per_search']:.2f} per search)"
     *others, last = facts["missing"] or [""]
     missing = f" The log does not record {', '.join(others)}{' or ' * bool(others)}{last}." if last else ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, counted
 from clickprism.diagnosis.finding import Diagnosis, Finding, Json
 from clickprism.evaluation.plots import svg
 from clickprism.evaluation.report import Beside, Part, Said, write_report
@@ -22,7 +22,6 @@ FORMAT: Final = "clickprism diagnosis"
 VERSION: Final = 2
 WIDTH: Final = 76  # width of a column of sentences
 FIRST: Final = ("coverage", "identifiability", "position")  # advice of these findings comes first
-NOT_ASKED: Final = "Not part of this diagnosis."
 YES_NO: Final = {"present": "Yes.", "absent": "No.", "inconclusive": "The log does not show it."}
 
 
@@ -60,7 +59,7 @@ class Report:
         answers = [row for each in self.summary for row in wrapped([each.question], each.answer)]
         findings = [row for each in self.findings for row in wrapped([each["title"], each["word"]], each["sentence"])]
         steps = [row for each in self.findings if _open(each) for row in wrapped([each["title"]], each["advice"])]
-        size = f"{self.sessions:,} sessions, {self.impressions:,} documents shown"
+        size = f"{counted(self.sessions, 'session')}, {counted(self.impressions, 'document')} shown"
         made = [Table(size, ["summary", ""], answers), Table("", ["finding", "verdict", "explanation"], findings)]
         return [*made, Table("", ["what to do", ""], steps)] if steps else made
 
@@ -73,17 +72,17 @@ def report_of(diagnosis: Diagnosis, *, log: str, account: Mapping[str, int]) -> 
 
 
 def summary(diagnosis: Diagnosis) -> list[Answer]:
-    """Return the answers to the five questions that everybody asks first."""
+    """Return the answers to the questions that everybody asks first, as far as these were part of the diagnosis."""
     position, links = diagnosis.findings.get("position"), diagnosis.findings.get("identifiability")
-    unknown = "Unknown without a position curve."
-    ranking = NOT_ASKED if position is None else str(position.details.get("ranking", unknown))
-    return [
-        Answer("Is there position bias?", NOT_ASKED if position is None else YES_NO[position.verdict]),
-        Answer("How much?", _how_much(diagnosis)),
-        Answer("What does it do to the ranking?", ranking),
-        Answer("Can relevance be learned?", NOT_ASKED if links is None else links.sentence),
-        Answer("What to do next?", _next(diagnosis)),
-    ]
+    answers = []
+    if position is not None:
+        answers.append(Answer("Is there position bias?", YES_NO[position.verdict]))
+        answers.append(Answer("How much?", _how_much(diagnosis, position)))
+        ranking = str(position.details.get("ranking", "Unknown without a position curve."))
+        answers.append(Answer("What does it do to the ranking?", ranking))
+    if links is not None:
+        answers.append(Answer("Can relevance be learned?", links.sentence))
+    return [*answers, Answer("What to do next?", _next(diagnosis))]
 
 
 def finding_parts(finding: Finding, *, figure: str | None = None) -> list[Part]:
@@ -122,20 +121,21 @@ def write_page(
     if curve is not None and curve.figure is not None:
         figures["How often each position is observed, relative to position 1"] = svg(curve.figure(), title=curve.title)
     rows = [[each.title, each.word, each.sentence] for each in findings]
-    more: dict[str, Sequence[Part]] = {"All findings": [Table("", ["finding", "verdict", "explanation"], rows)]}
+    details: dict[str, Sequence[Part]] = {}
     for each in findings:
-        more[each.title] = finding_parts(each, figure="" if each is curve and figures else None)
+        details[each.title] = finding_parts(each, figure="" if each is curve and figures else None)
     if account and "coverage" not in diagnosis.findings:  # which has the account in its table
-        more["Rows read"] = [Table("", ["", "count"], [[name, f"{count:,}"] for name, count in account.items()])]
+        details["Rows read"] = [Table("", ["", "count"], [[name, f"{count:,}"] for name, count in account.items()])]
     made = f" Diagnosis of {diagnosis.as_of[:16].replace('T', ' ')} UTC." if diagnosis.as_of else ""
     return write_report(
         path,
         title=f"Diagnosis of {log}",
-        summary=f"{diagnosis.sessions:,} sessions, {diagnosis.impressions:,} documents shown.{made}",
+        summary=f"{counted(diagnosis.sessions, 'session')}, {counted(diagnosis.impressions, 'document')} shown.{made}",
         comparison=[Table("", ["question", "answer"], [[each.question, each.answer] for each in summary(diagnosis)])],
         figures=figures,
         settings=dict(settings),
-        more=more,
+        more={"All findings": [Table("", ["finding", "verdict", "explanation"], rows)]},
+        folded=details,
         next_commands=next_commands,
     )
 
@@ -154,11 +154,11 @@ def _open(finding: Mapping[str, Json]) -> bool:
     return bool(finding["advice"]) and not finding["word"].startswith("✓")
 
 
-def _how_much(diagnosis: Diagnosis) -> str:
+def _how_much(diagnosis: Diagnosis, position: Finding) -> str:
     """Return the average of the curve and its lowest position."""
-    position, curve = diagnosis.findings.get("position"), diagnosis.curve
-    if position is None or curve is None or len(curve) < 2:
-        return "No position curve could be estimated." if position is not None else NOT_ASKED
+    curve = diagnosis.curve
+    if curve is None or len(curve) < 2:
+        return "No position curve could be estimated."
     if position.verdict == "inconclusive":
         return f"Unknown. {position.sentence.partition('. ')[2]}"
     last = len(curve)

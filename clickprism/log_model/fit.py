@@ -20,6 +20,7 @@ from typing import Final, Protocol, final
 import numpy as np
 from scipy.special import digamma, logsumexp
 
+from clickprism._util.tables import counted
 from clickprism.errors import DataError, TrainingError
 from clickprism.log_model.counts import LogCounts
 from clickprism.log_model.likelihood import HIGHEST, LOWEST, NODES, Problem, Trust, Value
@@ -386,7 +387,7 @@ def choose(
     clicks = float(counts.clicks.sum())
     if clicks < FEWEST:
         raise DataError(
-            f"the log has {clicks:.0f} clicks, too few to fit a model",
+            f"the log has {counted(round(clicks), 'click')}, too few to fit a model",
             remedy=f"Collect at least {FEWEST} clicks; a useful estimate needs hundreds",
         )
     report_progress = progress or (lambda _: None)

@@ -164,7 +164,8 @@ def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:
     try:
         table = conform(pq.read_table(path), ESTIMATES, what="estimates").sort_by(BY_PAIR)
     except (OSError, pa.ArrowInvalid, DataError) as error:
-        raise DataError(f"does not hold estimates: {error}", file=path, remedy=_REMEDY) from None
+        problem = f"does not hold estimates ({str(error).rstrip('.')})"
+        raise DataError(problem, file=path, remedy=_REMEDY) from None
     numbers = [table[name].to_numpy().astype(np.float64) for name in ESTIMATES.names[2:7]]
     values, lower, upper, variance, weight = numbers
     imputed_only = table["imputed_only"].to_numpy().astype(np.bool_)

@@ -65,6 +65,10 @@ def test_ingest_guesses_columns_and_shows_five_rows(table: Path, cli: Callable[.
         assert line in shown
     assert shown.count("sku-") == 5
     assert "clickprism auto clicks.csv --map query=q --map document=sku" in shown
+    Path("odd.csv").write_text("Rang,geklickt?\n1,0\n")
+    shown = cli("log", "ingest", "odd.csv", "--guess").stdout
+    assert "first rows" not in shown
+    assert "clickprism auto odd.csv --map document=COLUMN --map click=COLUMN --out" in shown
 
 
 def test_a_table_is_ingested_once_and_read_back(table: Path, cli: Callable[..., Any]) -> None:

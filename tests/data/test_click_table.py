@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import clickprism as cp
-from clickprism.data.click_table import Columns, read_click_table
+from clickprism.data.click_table import Columns, TableSettings, read_click_table
 from clickprism.data.encoding import days_of
 from clickprism.data.logged import log_fingerprint
 from clickprism.errors import DataError, SettingError
@@ -251,6 +251,19 @@ def test_a_missing_role_says_how_to_name_it() -> None:
         cp.read_log({"query": ["a"], "document": ["b"]})
     with pytest.raises(SettingError, match="documents must be a known argument"):
         cp.read_log(rows(position=[1]), documents="x")  # type: ignore[call-arg]
+
+
+def test_a_table_of_clicks_alone_says_what_it_cannot_show() -> None:
+    clicks = shop_clicks(30).query("clicked == 1")
+    log = cp.read_log(clicks, query="q", document="sku", position="rank", click="clicked")
+    assert any("Every row is a click. If the table leaves out results" in note for note in log.notes)
+    with pytest.raises(DataError, match="A table of clicks alone is not enough"):
+        cp.read_log(clicks.drop(columns="clicked"), query="q", document="sku", position="rank")
+
+
+def test_a_misspelled_role_is_not_only_an_outcome_without_a_column() -> None:
+    with pytest.raises(DataError, match=r"for the outcome documnt\..* Did you mean the role document\?"):
+        read_click_table(pa.table({"sku": ["a"], "click": [1]}), TableSettings(map=("documnt=id",)).columns())
 
 
 def test_a_log_that_was_read_comes_back_and_refuses_columns() -> None:

@@ -86,17 +86,32 @@ def test_lines_with_another_number_of_fields_are_counted(tmp_path: Path) -> None
         stream.write(text)
     log = cp.read_log(tmp_path / "a.csv.gz")
     assert log.account["lines not used, another number of fields"] == 1
-    assert "'cat,d30'... with 2 fields instead of 4" in log.notes[-1]
+    assert "row 31, 'cat,d30'... with 2 fields instead of 4" in log.notes[-1]
 
 
 def test_a_file_of_broken_lines_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("query,document,click\ncat,a,1\ncat,b\n")
-    with pytest.raises(DataError, match=r"1 of 2 lines are broken"):
+    with pytest.raises(DataError, match=r"1 of 2 rows are broken, such as row 3, .* quotation mark is closed"):
         cp.read_log(tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("a.csv", b"", "is empty. Export the file again"),
+        ("a.parquet", b"", "is empty. Export the file again"),
+        ("a.parquet", b"PAR1 and no more", r"cannot be read .*\). Export the file again"),
+        ("a.csv", "document,click\ncaf\u00e9,1\n".encode("latin-1"), r"cannot be read .*UTF8.*\). Convert it to UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_what_to_do(tmp_path: Path, name: str, content: bytes, error: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=rf"{name}: {error}"):
+        cp.read_log(tmp_path / name)
+
+
 def test_errors_name_the_query_the_driver_and_the_remedy(database: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"give the query to read .* with: sql= or --query"):
+    with pytest.raises(SettingError, match=r"query must be given, to read .* by SQL \(sql= in Python\)"):
         cp.read_log(f"sqlite:///{database}")
     with pytest.raises(DataError, match=r"the query failed \(no such table: x\)"):
         cp.read_log(f"sqlite:///{database}", sql="select * from x")

@@ -46,7 +46,7 @@ class GuessedColumns:
         rows = [[row[role] for role in self.roles] for row in self.rows]
         return [
             Table(f"{self.source}: which column holds what", ["role", "column"], roles),
-            Table("The first rows", list(self.roles), rows),
+            *([Table("The first rows", list(self.roles), rows)] if self.roles else []),
             Table("", ["features", ", ".join(self.features) or "none"], [["next", self.command]]),
         ]
 
@@ -56,10 +56,12 @@ def guess_columns(source: str, table: TableSettings) -> GuessedColumns:
     read = read_source(source, sql=table.query, text=table.columns().is_id).table
     columns = table.columns().found_in(read.column_names, source)
     roles = columns.roles()
-    maps = " ".join(f"--map {role}={shlex.quote(column)}" for role, column in roles.items())
     query = "" if table.query is None else f" --query {shlex.quote(table.query)}"
-    command = f"clickprism auto {shlex.quote(source)}{query} {maps} --out runs/auto"
+    maps = "".join(f" --map {role}={shlex.quote(column)}" for role, column in roles.items())
+    unnamed = "".join(f" --map {role}=COLUMN" for role in ("document", "click") if role not in roles)
     features = tuple(columns.feature_names(read.column_names))
+    task, out = ("auto", "runs/auto") if features else ("relevance estimate", "estimates.parquet")
+    command = f"clickprism {task} {shlex.quote(source)}{query}{maps}{unnamed} --out {out}"
     return GuessedColumns(source, roles, features, tuple(text_rows(read, columns)), command)
 
 

@@ -234,6 +234,8 @@ def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[I
     if votes:
         return Detected(form, votes.most_common(1)[0][0])
     names = sorted({name for has in named for name in has if "=" not in name})
+    if not all(name.isprintable() for name in names):
+        raise DataError("is not UTF-8 text", file=path, line=1, remedy="Convert it to UTF-8")
     if names:
         listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
         remedy = f"It has {listed}. See which column may hold what: clickprism log ingest {path.name} --guess"

@@ -223,8 +223,9 @@ class Bundle:
             found = set(os.listdir(place))
             if MANIFEST not in found:
                 remedy = "Create one with: clickprism model bundle RUN --out bundle"
-                if (place / "bundle" / MANIFEST).is_file():
-                    remedy = f"Did you mean {Path(folder) / 'bundle'}?"
+                inside = [each for part in ("bundle", "bundles/*", "deployment/bundles/*") for each in place.glob(part)]
+                if inside:  # the folder is a run of `auto`, a deployment, or a project
+                    remedy = f"Did you mean {Path(folder) / inside[-1].relative_to(place)}?"
                 raise DataError(f"is not a bundle: it has no {MANIFEST}", file=folder, remedy=remedy)
         except FileNotFoundError:
             remedy = "Create it with: clickprism model bundle RUN --out bundle"
