@@ -10,7 +10,7 @@ from clickprism.cli.output import Flat, Output, command_line
 from clickprism.data.click_table import TableSettings
 from clickprism.errors import SettingError
 from clickprism.log.features.schedule import days_of, parse_time
-from clickprism.log.open_log import open_source, read_log
+from clickprism.log.open_log import ReadSettings, kind_of, open_source
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import EngineSettings, FeatureSettings
 from clickprism.log.store import LogStore
@@ -78,12 +78,11 @@ def estimate(
 
     check_output(out, suffix=".parquet")
     chosen = days_of(days)
-    logged, texts = open_source(log, table, outcome=outcome, note=output.note), None
-    if logged is None and Path(log).is_file():
-        logged, texts = read_log(log, note=output.note), read_query_texts(Path(log))
-        for sentence in logged.notes:
-            output.note(sentence)
-    if logged is not None:
+    if (kind := kind_of(log)) != "log":
+        logged = open_source(
+            log, table, outcome=outcome, settings=ReadSettings(on_error="quarantine"), note=output.note
+        )
+        texts = read_query_texts(Path(log)) if kind == "sessions" else None
         other = settings.estimator.get("name", "log_model")
         given: dict[str, object] = {"imputation": imputation, "parameters": parameters, "days": days}
         given |= {"examination": examination, "estimator": None if other == "log_model" else other}

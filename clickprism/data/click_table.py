@@ -581,16 +581,13 @@ class _Rows:
         if again.any():
             self.account["rows joined, the same document at the same position of a search"] = int(again.sum())
         used = used[~again]
-        occurrence = _occurrences(place[used])
+        occurrence = occurrences(place[used])
         if occurrence.any():
             searches = len(np.unique(result[used[occurrence > 0]]))
             result[used] = _numbered(result[used] * (int(occurrence.max()) + 1) + occurrence)
-            self.notes.append(
-                f"{searches:,} searches have several documents at one position, as after a filter or another order of "
-                "the results: they count as several lists."
-            )
+            self.notes.append(several_at_one_position(searches))
         wrong = np.zeros(len(result), dtype=np.bool_)
-        wrong[used[_occurrences(result[used] * len(self.documents) + self.document[used]) > 0]] = True
+        wrong[used[occurrences(result[used] * len(self.documents) + self.document[used]) > 0]] = True
         self._quarantine(wrong, "the list has the document at an earlier row")
         return result
 
@@ -739,16 +736,22 @@ def _numbered(codes: Int64) -> Int64:
     return np.asarray(rank[of])
 
 
-def _occurrences(codes: Int64) -> Int64:
+def occurrences(codes: Int64) -> Int64:
     """Return how often each code occurred before, in the order of the rows.
 
-    >>> _occurrences(np.array([7, 3, 7, 7])).tolist()
+    >>> occurrences(np.array([7, 3, 7, 7])).tolist()
     [0, 0, 1, 2]
     """
     order = np.argsort(codes, kind="stable")
     result = np.empty(len(codes), dtype=np.int64)
     result[order] = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])
     return result
+
+
+def several_at_one_position(searches: int) -> str:
+    """Return a note about searches that are several lists."""
+    why = "as after a filter or another order of the results: they count as several lists."
+    return f"{searches:,} searches have several documents at one position, {why}"
 
 
 def _correlation(values: Float64, clicked: Bool) -> float:

@@ -315,9 +315,9 @@ def _read_parts(settings: DataSettings) -> LogParts:
 
 def _logged(settings: DataSettings, path: str) -> Logged:
     """Return a log of any kind whose documents have features."""
-    from clickprism.log.open_log import is_click_table, read_click_source, read_log
+    from clickprism.log.open_log import kind_of, read_click_source, read_log
 
-    logged = read_click_source(path, _columns(settings)) if is_click_table(path) else read_log(path)
+    logged = read_click_source(path, _columns(settings)) if kind_of(path) == "table" else read_log(path)
     for sentence in logged.notes:
         log.info(sentence)
     if not logged.has_features:

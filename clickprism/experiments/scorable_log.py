@@ -103,21 +103,17 @@ def open_log(
     """Read a log of any kind; the features of a simulated log are those of the data that it records.
 
     Args:
-        source: A table, the URL of a database, events of OpenSearch UBI, or a log as `read_logged` takes it.
-        settings: How to read a log that clickprism has written, or a session file.
+        source: A path, or the URL of a database.
+        settings: How to read a log that is not a table.
         table: Which column of a table holds what.
         outcome: Outcome that the log is read for.
-        columns: Other columns of a session file to keep, as `read_logged` takes them.
+        columns: Other columns of a session file to keep for each list.
         note: Called with messages about the progress.
     """
-    found = open_source(str(source), table, outcome=outcome, note=note)
-    if found is not None:
-        settings.refuse_columns("a table names its columns with --map")
-        return ScorableLog(found, found.clicks.lists)
     path = Path(source)
     data = saved_data(path) if path.suffix == ".npz" and path.is_file() else None
     if data is None:
-        logged = read_logged(path, settings=settings, columns=columns, note=note)
+        logged = open_source(str(source), table, outcome=outcome, settings=settings, columns=columns, note=note)
         return ScorableLog(logged, logged.clicks.lists)
     made_on = build(DataSettings, data)
     logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from hashlib import md5, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from clickprism._util.grouping import same_lists
+from clickprism.data.click_table import occurrences, several_at_one_position
 from clickprism.data.encoding import Encoding
 from clickprism.data.logged import Logged, Outcomes
 from clickprism.data.tables import text_array
@@ -24,7 +26,6 @@ from clickprism.log.features.partials import PAIR, counting
 from clickprism.log.schema import EVENTS, SESSIONS
 from clickprism.log.sessions import kinds_of, update_sessions
 from clickprism.log.store import LogStore
-from clickprism.log.ubi import OUTCOMES
 from clickprism.types import Bool, Clicks, Float32, Int64, Lists, slices
 
 if TYPE_CHECKING:
@@ -341,6 +342,14 @@ SEVERAL: Final = "several rankers"
 UNNAMED: Final = "not named"
 ACTIONS: Final = ("click", "impression")
 """Actions that are no outcomes."""
+CLICKS_ONLY: Final = (
+    "All results that this log shows were clicked, so documents that users saw and did not click are not known, and "
+    "neither is position bias. Log impressions too."
+)
+OUTCOMES: Final = {"add_to_cart": "cart", "cart": "cart", "purchase": "purchase", "buy": "purchase"}
+"""Outcomes that have several names."""
+NO_TEXT: Final = sha256(b"").hexdigest()
+"""Id of the query of searches without a text."""
 OPTIONAL: Final = {
     "user_id": ("impression", "ranking"),
     "ranker": ("impression", "ranking"),
@@ -356,15 +365,19 @@ def read_store(
     days: Collection[date] | None = None,
     merge: bool = True,
     memory: str = "700MB",
+    texts: bool = False,
     note: Callable[[str], None] | None = None,
 ) -> Logged:
     """Return an ingested log; its sessions are brought up to date first.
+
+    A search that shows several documents at one position, as after a filter, is several lists.
 
     Args:
         folder: Folder of the log.
         days: Use only these days; by default all.
         merge: Join equal ranked lists; otherwise each search is a list.
         memory: Maximum memory of the engine.
+        texts: Name queries by their text where their id is the hash of it.
         note: Called with messages about the progress.
     """
     store = LogStore.open(folder, note=note)
@@ -377,28 +390,34 @@ def read_store(
         searches = stack.enter_context(engine.held(_with_numbers(rankers, SEARCH, "search")))
         both = rows.inner_join(pairs, list(PAIR)).inner_join(searches, list(SEARCH))
         entries = engine.collect(both.select("search", "row", "position", "clicked", "randomised"))
+        files = store.table("events").files(days)
+        events, kinds = engine.read(files, EVENTS), kinds_of(files) if files else set[str]()
         if not entries.num_rows:
-            remedy = "Ingest files with impressions, or see the robot rules"
-            raise DataError("has no searches that count", file=store.folder, remedy=remedy)
-        events = engine.read(store.table("events").files(days), EVENTS)
-        acted = "interaction" in kinds_of(store.table("events").files(days))
-        outcomes = _outcomes(engine, both.filter(both.clicked), events) if acted else None
+            problem, remedy = "has no searches that count", "Ingest files with impressions, or see the robot rules"
+            if "interaction" in kinds and "impression" not in kinds:
+                problem = "has no impressions, so documents that users saw and did not click are not known"
+                remedy = "Log impressions with their position, or query_response_hit_ids with each query"
+            raise DataError(problem, file=store.folder, remedy=remedy)
+        clicked, account = both.filter(both.clicked), _account(store, engine)
+        outcomes, notes = None, list[str]()
+        if "interaction" in kinds:
+            outcomes = _outcomes(engine, clicked, events)
+            notes = _count_actions(engine, clicked, events, account) + _note_unseen(engine, events)
         is_told = engine.collect(events.aggregate(count=events.randomised.count()))["count"][0].as_py() > 0
         shown = engine.collect(pairs.order_by("row").select(*PAIR))
         asked = engine.collect(searches.order_by("search").select("day", "least", "most"))
-        account = _account(store, engine)
+        names = _query_texts(engine, events) if texts else {}
         stack.close()
         engine.close()
         features, encoding, lacks = features_of(store, shown, memory=memory, temp=writer.temp)
     search, row, position = (entries[name].to_numpy().astype(np.int64) for name in ("search", "row", "position"))
-    place = search * (int(position.max()) + 1) + position
-    order = np.lexsort((row, place))
-    is_first = np.concatenate([[True], np.diff(place[order]) != 0])
-    account["documents at a position that was taken"] = int((~is_first).sum())
-    order = order[is_first]
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(search[order]) != 0]))
+    order, starts, several = _lists_of_entries(search, position, row)
+    asked, lists = asked.take(search[order][starts]), _lists_of(shown, features)
+    notes += [several_at_one_position(several)] if several else []
+    notes += ["Searches without a text are one query, the empty one."] if NO_TEXT in lists.query_ids else []
+    notes += [CLICKS_ONLY] if entries["clicked"].to_numpy().all() else []
     clicks = Clicks(
-        _lists_of(shown, features),
+        _named(lists, names),
         np.append(starts, len(order)).astype(np.int64),
         row[order],
         position[order].astype(np.int32),
@@ -408,8 +427,77 @@ def read_store(
     randomised: Bool | None = entries["randomised"].to_numpy()[order].astype(np.bool_) if is_told else None
     account = {name: count for name, count in (account | lacks).items() if count or name == "rows in"}
     policies = _policies(asked)
-    logged = Logged(clicks, _day_numbers(asked["day"]), *policies, randomised, account=account, outcomes=outcomes)
+    days_of_lists = _day_numbers(asked["day"])
+    logged = Logged(
+        clicks, days_of_lists, *policies, randomised, account=account, outcomes=outcomes, notes=tuple(notes)
+    )
     return _encoded(merge_logged(logged) if merge else logged, encoding)
+
+
+def _lists_of_entries(search: Int64, position: Int64, row: Int64) -> tuple[Int64, Int64, int]:
+    """Return the order of entries by list and position, where each list starts, and the searches with several lists.
+
+    The second document of a search at a position is in its second list, and so on.
+    """
+    place = search * (int(position.max()) + 1) + position
+    order = np.lexsort((row, place))
+    again = np.empty(len(order), dtype=np.int64)
+    again[order] = occurrences(place[order])
+    order = np.lexsort((position, again, search))
+    breaks = (np.diff(search[order]) != 0) | (np.diff(again[order]) != 0)
+    return order, np.flatnonzero(np.concatenate([[True], breaks])), len(np.unique(search[again > 0]))
+
+
+def _query_texts(engine: Engine, events: Any) -> dict[str, str]:
+    """Return the text of each query whose id is the hash of its text."""
+    found = engine.collect(events.group_by("query_id").aggregate(text=events.query.max())).to_pylist()
+    texts = {row["query_id"]: row["text"].strip(" ").lower() for row in found if row["query_id"] and row["text"]}
+    hashed = {
+        name: text for name, text in texts.items() if md5(text.encode(), usedforsecurity=False).hexdigest() == name
+    }
+    return {**hashed, NO_TEXT: ""}
+
+
+def _named(lists: Lists, texts: Mapping[str, str]) -> Lists:
+    """Return lists whose queries have these names, unless two queries would have the same."""
+    names = [texts.get(name, name) for name in lists.query_ids.tolist()]
+    return lists if len(set(names)) < len(names) else replace(lists, query_ids=np.array(names, dtype=np.str_))
+
+
+def _count_actions(engine: Engine, clicked: Any, events: Any, account: dict[str, int]) -> list[str]:
+    """Add to the account how many clicks and outcomes count, and why others do not; return a sentence for each kind."""
+    pairs = clicked.select("search_id", "document_id").distinct().mutate(counts=True)
+    acted = events.filter((events.kind == "interaction") & (events.action != "impression"))
+    acted = acted.mutate(action=acted.action.substitute(OUTCOMES))
+    joined = acted.left_join(pairs, ["search_id", "document_id"])
+    pair = joined.search_id.concat("\x1f", joined.document_id)
+    found = joined.group_by("action").aggregate(
+        total=ibis._.count(), matched=joined.counts.sum().fill_null(0), once=pair.nunique(where=joined.counts)
+    )
+    notes = []
+    for row in sorted(engine.collect(found).to_pylist(), key=lambda row: (row["action"] != "click", row["action"])):
+        name, total, once = row["action"], int(row["total"]), int(row["once"])
+        repeated, lost = int(row["matched"]) - once, total - int(row["matched"])
+        lacks = "an impression of" if name == "click" else "a click on"
+        account[f"{name} events"] = total
+        account[f"{name} events counted"] = once
+        account[f"{name} events not counted, repeated on one result"] = repeated
+        account[f"{name} events not counted, without {lacks} the document in the search"] = lost
+        if name in ("click", *OUTCOMES.values()):
+            counts = f"{once:,} counted, {repeated:,} repeated on one result"
+            notes.append(f"{total:,} {name} events: {counts}, {lost:,} without {lacks} the document in the search.")
+    return notes
+
+
+def _note_unseen(engine: Engine, events: Any) -> list[str]:
+    """Return a note if the whole lists of some searches count as shown, as they have no impression events."""
+    listed = events.filter((events.kind == "ranking") & (events.documents.length() > 0)).select("search_id").distinct()
+    seen = events.filter((events.kind == "interaction") & (events.action == "impression")).select("search_id")
+    count = engine.collect(listed.anti_join(seen, "search_id").aggregate(searches=ibis._.count()))["searches"][
+        0
+    ].as_py()
+    note = f"{count:,} searches have no impression events: all documents of their lists count as shown, also those "
+    return [f"{note}that were not in view."] if count else []
 
 
 def _outcomes(engine: Engine, clicked: Any, events: Any) -> Outcomes | None:

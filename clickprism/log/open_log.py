@@ -1,7 +1,7 @@
 """Read a log of any kind into memory, and choose which of its sessions are used.
 
 A source is a frame, a table or query with one row for each result, events, or what clickprism has written: an ingested
-log, a session file, a simulated log.
+log, a session file, a simulated log. Events are ingested into a temporary log, or into a copy that is kept.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeAlias, Unpack, final
+from typing import Any, Final, Literal, TypeAlias, Unpack, final
 
 import numpy as np
 
@@ -27,41 +27,63 @@ from clickprism.data.logged import Logged
 from clickprism.data.sessions import read_session_file
 from clickprism.data.tables import JSON, is_database, is_frame, is_table, read_source, to_arrow
 from clickprism.errors import DataError, SettingError, UnsupportedError, original_names
-from clickprism.log.load import merge_logged
-from clickprism.log.read import find_inputs, local_copies
+from clickprism.log.load import merge_logged, read_store
+from clickprism.log.read import SourceSettings, detect, find_inputs, local_copies
 from clickprism.log.store import SETTINGS_FILE, LogStore, record_copy
-from clickprism.log.ubi import PARQUET, is_ubi, read_ubi
 from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
 Source: TypeAlias = Any
 """A frame, a path, the URL of a database, or a log that was read."""
+Kind: TypeAlias = Literal["log", "events", "table", "sessions"]
 EVENTS: Final = (".json", ".jsonl", ".ndjson")
 EVENT_FIELDS: Final = {"kind", "event", "event_id", "action", "action_name", "features", "fields"}  # of no flat table
 PACKED: Final = (".gz", ".zst")
 
 
-def open_source(
-    source: str, table: TableSettings = NO_TABLE, *, outcome: str = "click", note: Callable[[str], None] | None = None
-) -> Logged | None:
-    """Read a log that is a table, a query or UBI events; return None for other events and logs of clickprism."""
-    with local_copies([source], note=note) as (local,):
-        logged = _read_table(str(local), table.columns(outcome), table.query)
-    if logged is None and table:
-        field = next(name for name in ("map", "features", "ignore", "categorical") if getattr(table, name))
-        raise SettingError(field, getattr(table, field), f"be omitted: {source} is not a table")
-    if logged is not None and note is not None:
-        for sentence in logged.notes:
-            note(sentence)
-    return logged
+def kind_of(source: str) -> Kind:
+    """Return what a path or URL names; a simulated log (.npz) and a path that does not exist count as sessions.
+
+    A row of a table is a result with its click; a row of events is anything that a user or the engine did.
+    """
+    path = Path(source)
+    if (path / SETTINGS_FILE).exists():
+        return "log"
+    if is_database(source):
+        return "table"
+    try:
+        files = find_inputs([source])
+    except DataError:
+        return "table" if is_table(source) else "sessions"
+    if all(map(_is_events, files)):
+        return "events"
+    if path.is_file() and {"documents", "clicks"} <= _names_in(path):
+        return "sessions"
+    return "table" if is_table(source) or all(str(file).lower().endswith(JSON) for file in files) else "sessions"
 
 
-def _read_table(source: str, columns: Columns, sql: str | None) -> Logged | None:
-    """Read a table, a query or UBI events; return None for anything else."""
-    if files := ubi_files(source):
-        return read_ubi_log(files, columns, source=source)
-    if sql is not None or is_database(source) or is_click_table(source):
-        return read_click_source(source, columns, sql=sql)
-    return None
+def _is_events(file: Path) -> bool:
+    """Return whether a file has raw events, not rows of a table: JSON lines, or UBI and Metarank in any format."""
+    is_json = next((each for each in reversed(file.suffixes) if each not in PACKED), "") in EVENTS
+    names = _names_in(file)
+    if names & {*NAMES["document"]} and names & {*NAMES["click"]} and not names & EVENT_FIELDS:
+        return False
+    if is_json:
+        return True
+    try:
+        return is_table(str(file)) and detect(file, SourceSettings()).schema in ("ubi", "metarank")
+    except DataError:
+        return False
+
+
+def _names_in(file: Path) -> set[str]:
+    """Return the names of the fields in the first row of a text file; none for another file."""
+    line = _first_text(file) if not {".parquet", ".npz"} & {*file.suffixes} else ""
+    if not line.startswith("{"):
+        return {name.lower() for name in line.split("\t" if "\t" in line else ",")}
+    try:
+        return {str(name).lower() for name in json.loads(line)}
+    except ValueError:
+        return set()
 
 
 def read_log(
@@ -102,7 +124,7 @@ def read_log(
     given: dict[str, Any] = {**columns}
     sql = given.pop("sql", None)
     if isinstance(source, Logged):
-        _refuse(given, sql, "a log that was read has its columns")
+        _refuse({**given, "sql": sql}, "a log that was read has its columns")
         return source
     if is_frame(source):
         if sql is not None:
@@ -112,22 +134,44 @@ def read_log(
         raise TypeError(f"read_log takes a frame, a path or the URL of a database, not {type(source).__name__}")
     with local_copies([str(source)], note=note) as (local,):
         text = str(local)
-        if (logged := _read_table(text, Columns.of(given), sql)) is not None:
-            return logged
-        _refuse(given, sql, f"{text} has its own columns")
+        if sql is not None or kind_of(text) == "table":
+            return read_click_source(text, Columns.of(given), sql=sql)
+        _refuse(given, f"{text} has its own columns")
         return read_logged(Path(text), settings=ReadSettings(on_error="quarantine", copy=copy), note=note)
 
 
-def read_ubi_log(files: Sequence[Path], columns: Columns, *, source: str) -> Logged:
-    """Read events of OpenSearch UBI: their impressions, clicks and outcomes."""
-    ubi = read_ubi(files)
-    outcomes = {name: name for name in ubi.outcomes}
-    features = [name for name in ubi.table.column_names if name not in (*NAMES, *outcomes)]
-    logged = read_click_table(
-        ubi.table, replace(columns, outcomes=outcomes, features=columns.features or tuple(features)), source=source
-    )
-    account = {**ubi.account, **{name: count for name, count in logged.account.items() if name != "rows"}}
-    return replace(logged, account=account, notes=(*ubi.notes, *logged.notes))
+def open_source(
+    source: str,
+    table: TableSettings = NO_TABLE,
+    *,
+    outcome: str = "click",
+    settings: ReadSettings | None = None,
+    columns: Collection[str] = (),
+    note: Callable[[str], None] = lambda _: None,
+) -> Logged:
+    """Read a log of any kind as the commands do; `note` is called with what was assumed.
+
+    Args:
+        source: A path, or the URL of a database.
+        table: Which column of a table holds what.
+        outcome: Outcome that the log is read for.
+        settings: How to read a log that is not a table.
+        columns: Other columns of a session file to keep for each list.
+        note: Called with messages about the progress, and with the notes of the log.
+    """
+    settings = settings or READ
+    with local_copies([source], note=note) as (local,):
+        text = str(local)
+        if table.query is not None or kind_of(text) == "table":
+            settings.refuse_columns("a table names its columns with --map")
+            logged = read_click_source(text, table.columns(outcome), sql=table.query)
+        else:
+            named = {name: getattr(table, name) or None for name in ("map", "features", "ignore", "categorical")}
+            _refuse(named, f"{source} is not a table")
+            logged = read_logged(text, settings=settings, columns=columns, note=note)
+    for sentence in logged.notes:
+        note(sentence)
+    return logged
 
 
 def read_click_source(
@@ -143,46 +187,6 @@ def read_click_source(
     return replace(logged, account=account, notes=(*logged.notes, note))
 
 
-def is_click_table(source: str) -> bool:
-    """Return whether a path names tables with one row for each result, and no session file."""
-    path = Path(source)
-    if path.is_dir() and (path / "log.toml").exists():
-        return False
-    if path.is_file() and source.lower().endswith(JSON):
-        return _is_json_table(path)
-    if not is_table(source):
-        return False
-    return path.is_dir() or not path.exists() or not {"documents", "clicks"} <= set(_first_line(path))
-
-
-def _is_json_table(path: Path) -> bool:
-    """Return whether JSON lines are rows of a table: they name a document and a click, and are no events."""
-    try:
-        row = json.loads(_first_text(path))
-    except ValueError:
-        return False
-    names = {str(name).lower() for name in row} if isinstance(row, dict) else set()
-    return bool(names & {*NAMES["document"]} and names & {*NAMES["click"]} and not names & EVENT_FIELDS)
-
-
-def is_events(path: Path) -> bool:
-    """Return whether a path is a file of raw events, or a folder of them that is not an ingested log."""
-    if path.is_dir():
-        files = [each for each in path.iterdir() if each.is_file()]
-        return not (path / "log.toml").exists() and bool(files) and all(map(is_events, files))
-    return next((each for each in reversed(path.suffixes) if each not in PACKED), "") in EVENTS
-
-
-def ubi_files(source: str) -> list[Path]:
-    """Return the files of a log of OpenSearch UBI, JSON lines or Parquet; empty if it is not such a log."""
-    path = Path(source)
-    if not path.exists() or (path / "log.toml").exists():
-        return []
-    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
-    known = bool(files) and all(is_events(each) or each.name.lower().endswith(PARQUET) for each in files)
-    return files if known and is_ubi(files) else []
-
-
 def ingest_events(source: str, folder: Path, *, note: Callable[[str], None] | None = None) -> Path:
     """Ingest raw events into a log, which may have a part of them already, and return its folder."""
     from clickprism.log.ingest import ingest
@@ -196,12 +200,6 @@ def ingest_events(source: str, folder: Path, *, note: Callable[[str], None] | No
     return folder
 
 
-def _first_line(path: Path) -> list[str]:
-    """Return the names in the first line of a text file; none for another file."""
-    line = _first_text(path) if path.suffix in (".csv", ".tsv", ".txt", *PACKED) else ""
-    return line.split("\t" if "\t" in line else ",")
-
-
 def _first_text(path: Path) -> str:
     """Return the first line of a text file, compressed or not."""
     import pyarrow as pa
@@ -213,10 +211,10 @@ def _first_text(path: Path) -> str:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
 
 
-def _refuse(columns: dict[str, Any], sql: str | None, why: str) -> None:
-    named = [name for name, value in (*columns.items(), ("sql", sql)) if value is not None]
-    if named:
-        raise SettingError(named[0], columns.get(named[0], sql), f"be omitted: {why}")
+def _refuse(values: dict[str, Any], why: str) -> None:
+    for name, value in values.items():
+        if value is not None:
+            raise SettingError(name, value, f"be omitted: {why}")
 
 
 DAYS: Final = ("day", "date", "time", "timestamp")
@@ -264,7 +262,7 @@ def read_logged(
     columns: Collection[str] = (),
     note: Callable[[str], None] | None = None,
 ) -> Logged:
-    r"""Read a log with everything it records about each list; what it does not record is None.
+    r"""Read a log that is not a table, with everything it records about each list; what it does not record is None.
 
     Args:
         path: An ingested log (a folder), raw events, which are ingested first, a session file (TSV, CSV), or a
@@ -283,8 +281,8 @@ def read_logged(
     >>> log.clicks, log.days.tolist(), log.policy, log.has_features
     (Clicks(2 ranked lists, 3 sessions, 3 clicks), [0, 2], None, False)
     """
-    file = Path(path)
-    if is_events(file):
+    file, kind = Path(path), kind_of(str(path))
+    if kind == "events":
         settings.refuse_columns("events record them themselves")
         with (
             TemporaryDirectory(prefix="clickprism-log-") as folder,
@@ -293,13 +291,11 @@ def read_logged(
             log = ingest_events(str(file), settings.copy or Path(folder) / "log", note=note)
             if settings.copy is not None:
                 record_copy(log)
-            return read_logged(log, settings=replace(settings, copy=None), note=note)
-    if file.is_dir():
+            return read_store(log, memory=settings.memory, texts=True, note=note)
+    if kind == "log" or file.is_dir():
         settings.refuse_columns("an ingested log records them itself")
         if lists is not None:
             raise SettingError("data", "given", "not be given with a folder: a log has its own documents")
-        from clickprism.log.load import read_store
-
         return read_store(file, memory=settings.memory, note=note)
     if ".parquet" in file.suffixes:
         remedy = f"Ingest it first: clickprism log ingest {file.name} --into mylog"

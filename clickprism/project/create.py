@@ -127,7 +127,7 @@ def _near(path: str, folder: Path) -> str:
 
 
 def _look(folder: Path, draft: ProjectSettings, outcome: str) -> tuple[ProjectSettings, Understood]:
-    from clickprism.log.open_log import is_events, ubi_files
+    from clickprism.log.open_log import kind_of
 
     if draft.source.database:
         if not draft.source.sql:
@@ -136,7 +136,7 @@ def _look(folder: Path, draft: ProjectSettings, outcome: str) -> tuple[ProjectSe
     files = [Path(name) for name in source_files(folder, draft, lambda _: None)]
     if (files[0].parent / "log.toml").exists():
         raise DataError("is an ingested log, not a source", file=files[0].parent, remedy="Name the raw files")
-    if draft.source.mapping or (not draft.columns.map and (is_events(files[0]) or ubi_files(str(files[0])))):
+    if draft.source.mapping or (not draft.columns.map and kind_of(str(files[0])) == "events"):
         return _events(folder, draft, files)
     if is_sessions(str(files[0])):
         return _sessions(folder, draft, files)

@@ -122,16 +122,15 @@ def log_days(folder: Path) -> list[date]:
 
 def is_sessions(path: str) -> bool:
     """Return whether a file is a session file: one row for each search, with documents and clicks."""
-    from clickprism.data.tables import is_database
-    from clickprism.log.open_log import is_click_table, is_events
+    from clickprism.log.open_log import kind_of
 
-    place = Path(path)
-    return place.is_file() and not is_events(place) and not is_database(path) and not is_click_table(path)
+    return kind_of(path) == "sessions"
 
 
 def read_logged(folder: Path, settings: ProjectSettings, note: Note) -> Logged:
     """Read the log into memory; days of an ingested log that are before `since` are excluded."""
-    from clickprism.log.open_log import open_source, read_log
+    from clickprism.data.click_table import NO_TABLE
+    from clickprism.log.open_log import ReadSettings, open_source, read_log
 
     since = settings.training.since
     if settings.source.read == "memory":
@@ -139,10 +138,9 @@ def read_logged(folder: Path, settings: ProjectSettings, note: Note) -> Logged:
             raise UnsupportedError("source.read is memory, so days are not known", remedy="Omit since, or use sql")
         path = settings.path(folder)
         with safe_errors(settings):
-            table = None
-            if not is_sessions(path):
-                table = open_source(path, settings.table, outcome=settings.training.outcome, note=note)
-            return read_log(path) if table is None else table
+            table = NO_TABLE if is_sessions(path) else settings.table
+            reading = ReadSettings(on_error="quarantine")
+            return open_source(path, table, outcome=settings.training.outcome, settings=reading, note=note)
     logged = read_log(folder / LOG, note=note)
     if not since or logged.days is None:
         return logged

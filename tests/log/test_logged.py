@@ -59,17 +59,17 @@ def test_an_ingested_log_by_hand(tmp_path: Path) -> None:
     assert lists.query_ids.tolist() == ["p", "q"]
     assert lists.document_ids is not None
     assert lists.document_ids.tolist() == ["c", "z", "a", "b"]
-    assert clicks.impressions.tolist() == [2, 1, 1, 1, 1]
-    assert clicks.rows.tolist() == [2, 3, 2, 3, 2, 3, 0, 2, 3]
-    assert clicks.positions.tolist() == [1, 2, 1, 2, 1, 2, 4, 1, 2]
-    assert clicks.clicks.tolist() == [0, 2, 0, 1, 0, 1, 0, 0, 1]
+    assert clicks.impressions.tolist() == [2, 1, 1, 1, 1, 1]
+    assert clicks.rows.tolist() == [2, 3, 2, 3, 2, 3, 0, 1, 2, 3]
+    assert clicks.positions.tolist() == [1, 2, 1, 2, 1, 2, 4, 4, 1, 2]
+    assert clicks.clicks.tolist() == [0, 2, 0, 1, 0, 1, 0, 0, 0, 1]
     assert found.days is not None
-    assert found.days.tolist() == [0, 0, 0, 0, 2]
+    assert found.days.tolist() == [0, 0, 0, 0, 0, 2]
     assert found.policy is not None
-    assert [found.policies[each] for each in found.policy] == ["old", "new", "old", "not named", "old"]
+    assert [found.policies[each] for each in found.policy] == ["old", "new", "old", "not named", "not named", "old"]
     assert found.randomised is not None
-    assert found.randomised.tolist() == [False] * 4 + [True] * 2 + [False] * 3
-    assert found.account["documents at a position that was taken"] == 1
+    assert found.randomised.tolist() == [False] * 4 + [True] * 2 + [False] * 4
+    assert found.notes[0].startswith("1 searches have several documents at one position")
     assert found.account["impressions filtered, agent"] == 1
     assert found.account["rows without ranker"] == 3
     assert not found.has_features

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from clickprism.log.read.formats import Rows, csv_rows, json_rows, parquet_rows
+from clickprism.log.read.formats import Rows, answer_rows, csv_rows, json_rows, parquet_rows
 from clickprism.log.read.inputs import Detected, detect, find_inputs, first_ordinal, local_copies
 from clickprism.log.read.rows import REASONS, Chunk, Part, type_rows
 from clickprism.log.settings import SourceSettings
@@ -56,12 +56,11 @@ def read_parts(
     rows: Iterator[Rows]
     if found.format == "parquet":
         rows = parquet_rows(path, connection, size=size)
+    elif found.format == "answer":
+        rows = answer_rows(path, size=size)
     elif found.format == "json":
         rows = json_rows(path, size=size, max_line=source.max_line_bytes)
     else:
-        objects = [column.partition(".")[0] for column in source.mapping.columns.values() if "." in column]
-        rows = csv_rows(
-            path, connection, dialect=found.dialect, objects=objects, size=size, max_line=source.max_line_bytes
-        )
+        rows = csv_rows(path, connection, dialect=found.dialect, size=size, max_line=source.max_line_bytes)
     for some in rows:
         yield Part(some, path, found.schema, source)

@@ -47,8 +47,8 @@ MAGIC: Final = b"PAR1"
 PARQUET_ROWS: Final = 1 << 17
 FAULTS: Final = (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError)
 _NO_TEXTS: Final = pa.array([], pa.string())
-OBJECTS: Final = ("event_attributes", "query_attributes")
-"""Columns of CSV whose JSON is read as an object."""
+ANSWER_BYTES: Final = 1 << 28
+"""Maximum size of a file that is one JSON value; it is held in memory."""
 _WHOLE: Final = "{0} = trunc({0}) and abs({0}) < 9007199254740992"
 _NUMBER: Final = f"case when {_WHOLE} then to_json(cast({{0}} as bigint)) when isfinite({{0}}) then to_json({{0}}) end"
 
@@ -391,34 +391,48 @@ def json_rows(path: Path, *, size: int, max_line: int) -> Iterator[Rows]:
         yield Rows(part.values, part.numbers, part.bad, part.read)
 
 
+def answer_rows(path: Path, *, size: int) -> Iterator[Rows]:
+    """Yield the rows of a file that is one JSON value: a list of rows, or the answer of a search, with its hits."""
+    data, problem = bytearray(), None
+    for block in blocks(path, size):
+        data += block.data
+        problem = block.problem
+        if len(data) > ANSWER_BYTES:
+            remedy = "Write one row per line"
+            raise DataError(f"is one JSON value of more than {ANSWER_BYTES:,} bytes", file=path, remedy=remedy)
+    try:
+        rows = [json.dumps(row, ensure_ascii=False) for row in _hits(json.loads(bytes(data).removeprefix(BOM)))]
+    except (ValueError, RecursionError):
+        yield _no_rows([Bad(1, problem or "not-json", None, bytes(data[:KEPT]))], path.stat().st_size)
+        return
+    yield Rows(pa.array(rows, pa.string()), np.arange(1, len(rows) + 1), read=path.stat().st_size)
+
+
+def _hits(value: Any) -> list[Any]:
+    while isinstance(value, dict) and "hits" in value:
+        value = value["hits"]
+    return value if isinstance(value, list) else [value]
+
+
 def csv_rows(
-    path: Path,
-    connection: duckdb.DuckDBPyConnection,
-    *,
-    dialect: Dialect,
-    objects: Sequence[str],
-    size: int,
-    max_line: int,
+    path: Path, connection: duckdb.DuckDBPyConnection, *, dialect: Dialect, size: int, max_line: int
 ) -> Iterator[Rows]:
-    """Yield the records of a CSV file; columns in `objects` may hold JSON objects, features that are numbers are."""
+    """Yield the records of a CSV file; features that are numbers become numbers."""
     reader, last = Records(dialect, max_line, path), Lines(pa.array([], pa.string()), np.empty(0, np.int64), [], 0)
     for part in chain(read_lines(blocks(path, size), max_line=max_line), [last]):
         numbers, records, bad = reader.take(part, last=part is last)
         texts = _NO_TEXTS
         if records:
-            columns = [(name, _csv_value(f"c{at}", name, (*OBJECTS, *objects))) for at, name in enumerate(reader.names)]
+            columns = [(name, _csv_value(f"c{at}", name)) for at, name in enumerate(reader.names)]
             texts = _as_json(_table(records, dialect, len(reader.names)), columns, connection)
         yield Rows(texts, np.array(numbers, np.int64), bad, part.read, records, dialect.header(reader.names))
 
 
-def _csv_value(column: str, name: str, objects: Sequence[str]) -> str:
-    if name.startswith("feature_"):
-        number = f"try_cast({column} as double)"
-        return f"case when isfinite({number}) then to_json({number}) else to_json(nullif({column}, '')) end"
-    if name in objects:
-        is_object = f"starts_with({column}, '{{') and json_valid({column})"
-        return f"case when {is_object} then cast({column} as json) else to_json({column}) end"
-    return column
+def _csv_value(column: str, name: str) -> str:
+    if not name.startswith("feature_"):
+        return column
+    number = f"try_cast({column} as double)"
+    return f"case when isfinite({number}) then to_json({number}) else to_json(nullif({column}, '')) end"
 
 
 def _table(records: Sequence[bytes], dialect: Dialect, fields: int) -> pa.Table:

@@ -14,8 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
+import duckdb
+
 from clickprism.errors import DataError
-from clickprism.log.read.formats import BOM, MAGIC, Dialect, blocks, parquet_columns
+from clickprism.log.read.formats import BOM, MAGIC, Dialect, answer_rows, blocks, parquet_columns, parquet_rows
 from clickprism.log.read.rows import ALIASES, HIT, UBI
 from clickprism.log.settings import FIELDS, SourceSettings
 
@@ -24,7 +26,7 @@ MARKS: Final = ("log.toml", ".alive")
 """Files that mark folders that are no input: a click log, and the temporary folder of a run."""
 _ENDINGS: Final = {"json": ".jsonl .ndjson .json", "csv": ".csv .tsv .tab", "parquet": ".parquet .pq"}
 FORMATS: Final = {ending: form for form, endings in _ENDINGS.items() for ending in endings.split()}
-ORDINAL: Final = re.compile(rb'"ordinal"\s*:\s*"?(\d{1,9})')
+ORDINAL: Final = re.compile(rb'ordinal[\\"]+\s*:\s*[\\"]*(\d{1,9})')
 """The position in an event of UBI."""
 ORDINAL_FILES: Final = 20  # in which positions are looked for
 ORDINAL_BYTES: Final = 1 << 20  # of each of them
@@ -179,8 +181,12 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     start = next(iter(blocks(path, PEEK))).data.removeprefix(BOM)
     lines = [line.decode("utf-8", "replace") for line in start.splitlines()[:LOOKED_AT] if line.strip()]
     if named == "json" or (not named and (not lines or lines[0].lstrip().startswith(("{", "[")))):
-        rows = [row for line in lines if (row := _object(line)) is not None]
-        return replace(_with_schema(path, source, "json", [*map(_keys, rows)]), columns=_kinds(rows))
+        rows, is_answer = [row for line in lines if (row := _object(line)) is not None], _is_answer(lines)
+        if is_answer:
+            parts = next(answer_rows(path, size=PEEK)).texts[:LOOKED_AT].to_pylist()
+            rows = [row for each in parts if (row := _object(each)) is not None]
+        form = "answer" if is_answer else "json"
+        return replace(_with_schema(path, source, form, [*map(_keys, rows)]), columns=_kinds(rows))
     yandex = source.schema == "yandex"
     dialect = Dialect(source.delimiter, bool(source.quote) and not yandex, source.mapping.header)
     if not source.delimiter:
@@ -191,15 +197,30 @@ def detect(path: Path, source: SourceSettings) -> Detected:
     return replace(found, dialect=replace(dialect, quote=dialect.quote and found.schema != "yandex"))
 
 
+def _is_answer(lines: Sequence[str]) -> bool:
+    """Return whether a file is one JSON value, such as the answer of a search, and not one row per line."""
+    first = lines[0].strip() if lines else ""
+    return first == "{" or first.startswith("[") or (len(lines) == 1 and "hits" in (_object(first) or {}))
+
+
 def first_ordinal(files: Sequence[Path], source: SourceSettings) -> Literal[0, 1] | None:
-    """Return the smallest position in the first UBI events of JSON files, 0 or 1; None if they have no positions."""
+    """Return the smallest position in the first UBI events of files, 0 or 1; None if they have no positions."""
     found: set[int] = set()
     for file in files[:ORDINAL_FILES]:
         with suppress(DataError):  # of a file that cannot be read, which ingest reports
             about = detect(file, source) if file.is_file() else None
-            if about is not None and (about.schema, about.format) == ("ubi", "json"):
-                found |= {int(digits) for digits in ORDINAL.findall(next(iter(blocks(file, ORDINAL_BYTES))).data)}
+            if about is not None and about.schema == "ubi":
+                found |= _ordinals(file, about.format)
     return None if not found else 0 if 0 in found else 1
+
+
+def _ordinals(file: Path, form: str) -> set[int]:
+    """Return positions of UBI events at the start of a file."""
+    if form != "parquet":
+        return {int(digits) for digits in ORDINAL.findall(next(iter(blocks(file, ORDINAL_BYTES))).data)}
+    with duckdb.connect() as connection:
+        rows = next(parquet_rows(file, connection, size=ORDINAL_BYTES)).texts
+    return {int(digits) for digits in ORDINAL.findall("\n".join(rows.to_pylist()).encode())}
 
 
 def _delimiter(path: Path, source: SourceSettings, lines: Sequence[str], dialect: Dialect) -> str:

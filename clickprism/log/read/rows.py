@@ -6,6 +6,7 @@ of it, which extracts the fields, reads them as values and gives each row the re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -54,6 +55,8 @@ UBI: Final[dict[str, Ways]] = {
     "randomised": "event_attributes.randomised",
     "features": "event_attributes.features",
 }
+OBJECTS: Final = ("event_attributes", "query_attributes")
+"""Fields of UBI whose objects may be written as texts."""
 NEEDED: Final = {
     "impression": ("search_id", "time", "query_id", "document_id", "position"),
     "ranking": ("search_id", "time", "query_id", "documents"),
@@ -82,10 +85,15 @@ class Reading:
     file: Path
     data: bytes = b""
     _pointers: dict[str, int] = field(default_factory=dict)
+    _packed: list[str] = field(default_factory=list)
 
     def has(self, name: str) -> bool:
         """Return whether a row may have a field whose name starts so."""
         return f'"{name}'.encode() in self.data or b"\\u" in self.data
+
+    def unpack(self, names: Sequence[str]) -> None:
+        """Read these fields as objects also where they are the text of one, as in CSV."""
+        self._packed = [name for name in names if re.search(rb'"%b"\s*:\s*"' % re.escape(name).encode(), self.data)]
 
     def text(self, path: str) -> str:
         """Return the SQL of the value at a path as text; dots lead into objects, or are part of a name."""
@@ -125,7 +133,15 @@ class Reading:
             " when j is not null then 'not-object' when trim(text, ' \t\r\n') = '' then 'blank' else 'not-json' end"
         )
         taken = f"case when json_valid(text) then json_extract_string(text, [{paths}]) end j"
-        parsed = select(["line", "text", taken], "input")
+        rows = "input"
+        for name in self._packed:
+            value = f"json_extract_string(text, {literal(_pointer([name]))})"
+            packed = f"case when json_valid(text) then starts_with({value}, '{{') and json_valid({value}) end"
+            is_text = f"json_type(text, {literal(_pointer([name]))}) = 'VARCHAR'"
+            patch = f"json_merge_patch(text, json_object({literal(name)}, cast({value} as json)))"
+            patched = f"case when {is_text} then cast({patch} as varchar) else text end"
+            rows = f"({select(['line', f'case when {packed} then {patched} else text end as text'], rows)})"
+        parsed = select(["line", "text", taken], rows)
         return f"({select(['*', f'{fault} fault'], f'({parsed})')})"
 
 
@@ -184,6 +200,7 @@ def own(reading: Reading) -> Plan:
 def mapped(reading: Reading) -> Plan:
     """Read rows of a foreign log by a mapping."""
     settings, mapping = reading.settings, reading.settings.mapping
+    reading.unpack([*dict.fromkeys(column.partition(".")[0] for column in mapping.columns.values() if "." in column)])
     fields = {
         name: reading.find(name, mapping.columns.get(name, ALIASES.get(name, name)))
         for name in FIELDS
@@ -216,6 +233,7 @@ def ubi(reading: Reading) -> Plan:
     search are ignored unless they are clicks, as are the action lines of OpenSearch's bulk loader. `view` is another
     word for `impression`. The row of a search hit is its `_source`, and the event id its `_id`.
     """
+    reading.unpack(OBJECTS)
     paths = {name: (ways,) if isinstance(ways, str) else ways for name, ways in UBI.items()}
     hits = reading.has(HIT)
     if hits:
