@@ -6,11 +6,9 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, final
 
 import numpy as np
@@ -63,7 +61,6 @@ LEAKS: Final = (
 )
 FOLLOWERS: Final = 10  # rows with a value, all of them clicked, from which the value follows the click
 LIKE_ID: Final = 0.5  # number of values over number of documents
-NO_TIME: Final = "2000-01-02T00:00:00Z"  # time of rows without one
 MOST_POSITION: Final = 10_000
 MOST_GRADE: Final = 1000
 
@@ -315,9 +312,7 @@ def read_click_table(
     >>> log.clicks, log.clicks.lists.document_ids.tolist()
     (Clicks(2 ranked lists, 2 sessions, 1 clicks), ['a', 'b'])
     """
-    columns = columns.found_in(table.column_names, source)
-    _check_needed(table, columns, source)
-    return _Rows(table, columns, source).logged(encoding)
+    return TableRows(table, columns, source).logged(encoding)
 
 
 def _check_needed(table: pa.Table, columns: Columns, source: object) -> None:
@@ -334,10 +329,12 @@ def _check_needed(table: pa.Table, columns: Columns, source: object) -> None:
 
 
 @final
-class _Rows:
+class TableRows:
     """The rows of a table, what is wrong with each, and what was assumed."""
 
     def __init__(self, table: pa.Table, columns: Columns, source: object) -> None:
+        columns = columns.found_in(table.column_names, source)
+        _check_needed(table, columns, source)
         self.table, self.columns, self.source = table, columns, source
         self.notes: list[str] = []
         self.reason = np.zeros(len(table), dtype=np.int64)
@@ -345,18 +342,18 @@ class _Rows:
         self.account = {"rows": len(table)}
         self.document, self.documents = self._ids("document")
         self.query, self.queries = self._query()
-        self.click = self._flag("click")
-        self.shown = np.ones(len(table), dtype=np.bool_) if columns.shown is None else self._flag("shown")
+        self.click = self.flag("click")
+        self.shown = np.ones(len(table), dtype=np.bool_) if columns.shown is None else self.flag("shown")
         self.day = self._days()
 
     def logged(self, encoding: Encoding | None = None) -> Logged:
         """Return the log."""
         self.encoding = encoding
-        lists_of_rows = self._list_of_rows()
-        position = self._positions(lists_of_rows)
+        lists_of_rows = self.list_of_rows()
+        position = self.positions(lists_of_rows)
         self._quarantine(self.click & ~self.shown, "clicked, though the row says that it was not shown")
         lists_of_rows = self._without_repeats(lists_of_rows, position)
-        seen = None if self.columns.seen is None else self._flag("seen")
+        seen = None if self.columns.seen is None else self.flag("seen")
         if seen is not None:
             self._quarantine(self.click & ~seen, "clicked, though the row says that it was not seen")
         weight = None if self.columns.weight is None else numbers_of(self._column("weight"))
@@ -383,7 +380,7 @@ class _Rows:
         first = order[offsets[:-1]]
         ranker = None if self.columns.ranker is None else self._ids("ranker", needed=False)
         hit = self.click[order]
-        followed = {name: self._outcome(name, order)[hit] for name in self.columns.outcomes}
+        followed = {name: self.outcome(name, order)[hit] for name in self.columns.outcomes}
         self._note_missing(clicks)
         for number, reason in enumerate(self.reasons[1:], start=1):
             if count := int((self.reason == number).sum()):
@@ -393,7 +390,7 @@ class _Rows:
             None if self.day is None else self.day[first] - self.day[first].min(),
             None if ranker is None else ranker[0][first] + 1,
             () if ranker is None else ("not named", *ranker[1]),
-            None if self.columns.randomised is None else self._flag("randomised")[order],
+            None if self.columns.randomised is None else self.flag("randomised")[order],
             () if self.encoding is None else self.encoding.names,
             account=self.account,
             encoding=self.encoding,
@@ -401,55 +398,6 @@ class _Rows:
             outcomes=Outcomes(pairs[order][hit], followed) if followed else None,
             grades=None if self.columns.grade is None else self._grades(pairs),
         )
-
-    def events(self, source_id: str) -> pa.Table:
-        """Return the rows as impressions in the fields of an ingested log (docs/reference/datamodel.md)."""
-        import pyarrow as pa
-
-        lists_of_rows = self._list_of_rows()
-        position = self._positions(lists_of_rows)
-        rows = np.flatnonzero((self.reason == 0) & (lists_of_rows >= 0))
-        self.used = len(rows)
-        if not len(rows):
-            raise DataError("has no usable row", file=self.source, remedy=self.unused())
-        columns = self.columns
-        lost = [name for role in ("seen", "grade", "weight") if (name := getattr(columns, role)) is not None]
-        if lost:
-            self.notes.append(f"An ingested log does not store {', '.join(lost)}.")
-        names = columns.feature_names(self.table.column_names)
-        table = self.table.take(rows)
-        search = texts_of(table[columns.search]) if columns.search is not None else None
-        codes = lists_of_rows[rows] if search is None else search[0]
-        fields: dict[str, Any] = {
-            "event_id": [f"{source_id}-{row}" for row in rows.tolist()],
-            "search_id": [f"{source_id}-{code}" if search is None else search[1][code] for code in codes.tolist()],
-            "query": [self.queries[code] for code in self.query[rows].tolist()],
-            "document_id": [self.documents[code] for code in self.document[rows].tolist()],
-            "position": position[rows],
-            "click": self.click[rows],
-            "time": pa.array([NO_TIME] * len(rows)) if columns.time is None else table[columns.time],
-        }
-        for role, name in (("user", "user_id"), ("ranker", "ranker")):
-            if (column := getattr(columns, role)) is not None:
-                codes, texts = texts_of(table[column])
-                fields[name] = [None if code < 0 else texts[code] for code in codes.tolist()]
-        if columns.randomised is not None:
-            fields["randomised"] = self._flag("randomised")[rows]
-        if names:
-            logged = table.select(names).to_pylist()
-            fields["features"] = [json.dumps(row, default=str, allow_nan=False) for row in map(_known, logged)]
-        impressions = pa.table(fields)
-        return pa.concat_tables([impressions, *self._actions(impressions, rows)], promote_options="default")
-
-    def _actions(self, impressions: pa.Table, rows: Int64) -> Iterator[pa.Table]:
-        """Yield an interaction for each outcome that followed a click, such as a cart; its amount is not kept."""
-        import pyarrow as pa
-
-        for name in self.columns.outcomes:
-            followed = impressions.filter(pa.array((self._outcome(name, rows) > 0) & self.click[rows]))
-            ids = [f"{each}-{name}" for each in followed["event_id"].to_pylist()]
-            acted = followed.select(["search_id", "document_id", "time"])
-            yield acted.append_column("event_id", pa.array(ids)).append_column("action", pa.array([name] * len(ids)))
 
     def _column(self, role: str) -> pa.ChunkedArray:
         return self.table[getattr(self.columns, role)]
@@ -491,7 +439,7 @@ class _Rows:
             self.notes.append(f"{same:,} spellings of queries differ in blanks or capital letters only: joined.")
         return np.where(codes < 0, -1, place[np.maximum(codes, 0)]), list(numbers)
 
-    def _flag(self, role: str) -> Bool:
+    def flag(self, role: str) -> Bool:
         """Return a column of 1 and 0, true and false, or counts; a missing value is false."""
         codes, texts = texts_of(self._column(role))
         kinds = np.array([_truth(text) for text in texts] or [0], dtype=np.int64)
@@ -507,7 +455,7 @@ class _Rows:
         self._quarantine(np.isnan(days), "the time cannot be read")
         return np.nan_to_num(np.floor(days)).astype(np.int64)
 
-    def _list_of_rows(self) -> Int64:
+    def list_of_rows(self) -> Int64:
         """Return the number of the ranked list of each row, -1 for rows that are in none."""
         columns, used = self.columns, np.flatnonzero((self.reason == 0) & self.shown)
         result = np.full(len(self.table), -1, dtype=np.int64)
@@ -540,7 +488,7 @@ class _Rows:
         )
         return result
 
-    def _positions(self, lists_of_rows: Int64) -> Int64:
+    def positions(self, lists_of_rows: Int64) -> Int64:
         """Return the position of each row, from 1."""
         if self.columns.position is None:
             order = np.argsort(lists_of_rows, kind="stable")
@@ -664,7 +612,7 @@ class _Rows:
         grades[pairs[rows]] = values[rows]
         return grades
 
-    def _outcome(self, name: str, order: Int64) -> Float64:
+    def outcome(self, name: str, order: Int64) -> Float64:
         """Return an outcome of each row in this order; outcomes without a click are counted."""
         codes, texts = texts_of(self.table[self.columns.outcomes[name]])
         numbers = [float(max(_truth(text), 0)) if text.lower() in (*TRUE, *FALSE) else _number(text) for text in texts]
@@ -686,29 +634,6 @@ class _Rows:
             )
         if unused := int((self.reason > 0).sum()):
             self.notes.append(f"{unused:,} of {len(self.table):,} rows were not used. {self.unused()}.")
-
-
-def event_table(table: pa.Table, columns: Columns, *, source: object = None) -> tuple[pa.Table, tuple[str, ...]]:
-    """Return a table as the impressions of an ingested log, and what was assumed.
-
-    A row without an event id is identified by a hash of the table and its number, so that repeated impressions are not
-    duplicates, and the same table is not stored twice.
-    """
-    columns = columns.found_in(table.column_names, source)
-    _check_needed(table, columns, source)
-    digest = sha256(repr(columns).encode())
-    for batch in table.combine_chunks().to_batches():
-        digest.update(batch.serialize())
-    rows = _Rows(table, columns, source)
-    events = rows.events(digest.hexdigest()[:16])
-    if unused := len(table) - rows.used:
-        rows.notes.append(f"{unused:,} of {len(table):,} rows were not used. {rows.unused()}.")
-    return events, tuple(rows.notes)
-
-
-def _known(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a row that are known; numbers that are not finite are not."""
-    return {k: v for k, v in row.items() if v is not None and not (isinstance(v, float) and not np.isfinite(v))}
 
 
 def _truth(text: str) -> int:

@@ -29,6 +29,7 @@ from clickprism.data.tables import JSON, is_database, is_frame, is_table, read_s
 from clickprism.errors import DataError, SettingError, UnsupportedError, original_names
 from clickprism.log.load import merge_logged, read_store
 from clickprism.log.read import SourceSettings, detect, find_inputs, local_copies
+from clickprism.log.read.rows import DAYS
 from clickprism.log.store import SETTINGS_FILE, LogStore, record_copy
 from clickprism.types import Bool, Clicks, Int64, Lists, Text
 
@@ -217,7 +218,6 @@ def _refuse(values: dict[str, Any], why: str) -> None:
             raise SettingError(name, value, f"be omitted: {why}")
 
 
-DAYS: Final = ("day", "date", "time", "timestamp")
 FLAGS: Final = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no", ""), False)
 _DATE: Final = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ].*)?")
 
@@ -314,6 +314,7 @@ def of_sessions(log: Logged, settings: ReadSettings = READ, *, columns: Collecti
     days = _column(log, settings.day_column, DAYS, "day_column")
     rankers = _column(log, settings.ranker_column, ("ranker", "policy"), "ranker_column")
     random = _column(log, settings.randomised_column, ("randomised", "randomized"), "randomised_column")
+    notes = log.notes if days is not None else ("No column has the day: all searches count as one day.", *log.notes)
     kinds, policy = (None, None) if rankers is None else np.unique(rankers[1], return_inverse=True)
     return merge_logged(
         replace(
@@ -323,6 +324,7 @@ def of_sessions(log: Logged, settings: ReadSettings = READ, *, columns: Collecti
             policies=() if kinds is None else tuple(each or "not named" for each in kinds.tolist()),
             randomised=None if random is None else np.repeat(_flags(*random), np.diff(log.clicks.offsets)),
             columns={name: column(log, name) for name in columns},
+            notes=notes,
         )
     )
 

@@ -47,7 +47,7 @@ from clickprism.log.read import (
     read_parts,
     type_rows,
 )
-from clickprism.log.read.rows import shown
+from clickprism.log.read.rows import DAYS, shown
 from clickprism.log.robots import verdicts
 from clickprism.log.schema import EVENTS, FILES, QUARANTINE
 from clickprism.log.settings import PARTS, CompactSettings, EngineSettings, LogSettings, RobotSettings
@@ -461,6 +461,8 @@ class _Run:
         source = replace(self.settings.source, latest=latest.isoformat())
         found = detect(file.path, source)
         file.columns = found.columns
+        if found.schema == "yandex" and not set(DAYS) & set(found.columns):
+            self.store.note(f"{file.path.name} has no column with the day: all searches count as one, {source.start}")
         for part in read_parts(file.path, source, self.connection, found=found):
             group.add(part)
             self.rows += len(part.rows.texts) + len(part.rows.bad)

@@ -10,15 +10,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
 
 from clickprism._util.files import read_json, write_file
 from clickprism._util.tables import Table
-from clickprism.data.click_table import NAMES, TableSettings, event_table, text_rows
+from clickprism.data.click_table import NAMES, Columns, TableRows, TableSettings, text_rows
+from clickprism.data.encoding import texts_of
 from clickprism.data.tables import read_source
 from clickprism.errors import DataError, SettingError
+from clickprism.log.read.formats import json_texts
 from clickprism.log.schema import literal
 from clickprism.log.store import WATERMARKS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+NO_TIME: Final = "2000-01-02T00:00:00Z"
+"""Time of rows without one."""
 
 
 @final
@@ -63,6 +74,66 @@ def guess_columns(source: str, table: TableSettings) -> GuessedColumns:
     task, out = ("auto", "runs/auto") if features else ("relevance estimate", "estimates.parquet")
     command = f"clickprism {task} {shlex.quote(source)}{query}{maps}{unnamed} --out {out}"
     return GuessedColumns(source, roles, features, tuple(text_rows(read, columns)), command)
+
+
+def event_table(table: pa.Table, columns: Columns, *, source: object = None) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return a table as the impressions of an ingested log (docs/reference/datamodel.md), and what was assumed.
+
+    A row without an event id is identified by a hash of the table and its number, so that repeated impressions are not
+    duplicates, and the same table is not stored twice. An outcome that followed a click, such as a cart, is an
+    interaction; its amount is not kept.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = TableRows(table, columns, source)
+    digest = hashlib.sha256(repr(rows.columns).encode())
+    for batch in table.combine_chunks().to_batches():
+        digest.update(batch.serialize())
+    columns, lists = rows.columns, rows.list_of_rows()
+    positions = rows.positions(lists)
+    used = np.flatnonzero((rows.reason == 0) & (lists >= 0))
+    if not len(used):
+        raise DataError("has no usable row", file=source, remedy=rows.unused())
+    if lost := [name for role in ("seen", "grade", "weight") if (name := getattr(columns, role)) is not None]:
+        rows.notes.append(f"An ingested log does not store {', '.join(lost)}.")
+    chosen = table.take(used)
+
+    def texts(name: str) -> pa.Array:
+        codes, names = texts_of(chosen[name])
+        return pa.array(names, pa.string()).take(pa.array(codes, mask=codes < 0))
+
+    def named(values: pa.Array) -> pa.Array:
+        return pc.binary_join_element_wise(digest.hexdigest()[:16], values.cast(pa.string()), "-")
+
+    fields: dict[str, Any] = {
+        "event_id": named(pa.array(used)),
+        "search_id": named(pa.array(lists[used])) if columns.search is None else texts(columns.search),
+        "query": pa.array(rows.queries, pa.string()).take(pa.array(rows.query[used])),
+        "document_id": pa.array(rows.documents, pa.string()).take(pa.array(rows.document[used])),
+        "position": positions[used],
+        "click": rows.click[used],
+        "time": pa.repeat(NO_TIME, len(used)) if columns.time is None else chosen[columns.time],
+    }
+    fields |= {
+        name: texts(column)
+        for role, name in (("user", "user_id"), ("ranker", "ranker"))
+        if (column := getattr(columns, role)) is not None
+    }
+    if columns.randomised is not None:
+        fields["randomised"] = rows.flag("randomised")[used]
+    if names := columns.feature_names(table.column_names):
+        fields["features"] = json_texts(chosen.select(names))
+    impressions = pa.table(fields)
+    parts = [impressions]
+    for name in columns.outcomes:
+        followed = impressions.filter(pa.array((rows.outcome(name, used) > 0) & rows.click[used]))
+        acted = followed.select(["search_id", "document_id", "time"])
+        ids = pc.binary_join_element_wise(followed["event_id"], name, "-")
+        parts.append(acted.append_column("event_id", ids).append_column("action", pa.repeat(name, len(acted))))
+    if unused := len(table) - len(used):
+        rows.notes.append(f"{unused:,} of {len(table):,} rows were not used. {rows.unused()}.")
+    return pa.concat_tables(parts, promote_options="default"), tuple(rows.notes)
 
 
 @contextmanager

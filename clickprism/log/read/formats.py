@@ -518,10 +518,7 @@ def _converted(
     """
     try:
         batch.validate(full=True)
-        columns = [_readable(column) for column in batch.columns]
-        table = pa.table({f"c{at}": column for at, column in enumerate(columns)})
-        values = [(name, _sql(f"c{at}", columns[at].type)) for at, name in enumerate(batch.schema.names)]
-        return _as_json(table, values, connection), [*range(start, start + len(batch))], []
+        return _texts(batch, connection), [*range(start, start + len(batch))], []
     except (pa.ArrowException, duckdb.Error, ValueError):
         if len(batch) == 1:
             return _NO_TEXTS, [], [_broken_row(batch, start)]
@@ -531,6 +528,20 @@ def _converted(
         for first, last in ((0, middle), (middle, len(batch)))
     )
     return pa.concat_arrays([one[0], other[0]]), one[1] + other[1], one[2] + other[2]
+
+
+def _texts(batch: pa.RecordBatch, connection: duckdb.DuckDBPyConnection) -> pa.Array:
+    columns = [_readable(column) for column in batch.columns]
+    table = pa.table({f"c{at}": column for at, column in enumerate(columns)})
+    values = [(name, _sql(f"c{at}", columns[at].type)) for at, name in enumerate(batch.schema.names)]
+    return _as_json(table, values, connection)
+
+
+def json_texts(table: pa.Table) -> pa.ChunkedArray:
+    """Return each row of a table as a JSON text; a number that is not finite is null."""
+    with duckdb.connect(config={"threads": 1}) as connection:
+        parts = [_texts(batch, connection) for batch in table.to_batches(max_chunksize=PARQUET_ROWS)]
+    return pa.chunked_array(parts, pa.string())
 
 
 def _readable(values: pa.Array) -> pa.Array:

@@ -57,6 +57,8 @@ UBI: Final[dict[str, Ways]] = {
 }
 OBJECTS: Final = ("event_attributes", "query_attributes")
 """Fields of UBI whose objects may be written as texts."""
+DAYS: Final = ("day", "date", "time", "timestamp")
+"""Columns of a session file that may hold the day."""
 NEEDED: Final = {
     "impression": ("search_id", "time", "query_id", "document_id", "position"),
     "ranking": ("search_id", "time", "query_id", "documents"),
@@ -289,12 +291,20 @@ def metarank(reading: Reading) -> Plan:
 
 
 def yandex(reading: Reading) -> Plan:
-    """Read search sessions without times: query, documents and clicks, separated by tabs, lists by commas.
+    """Read search sessions: query, documents and clicks, separated by tabs, lists by commas.
 
-    Every session is at the time `start`, and its search id is the hash of the file and the line.
+    A day may be a date, a time, or a whole number, which counts days from `start`; a session without a day is at the
+    time `start`. The search id is the hash of the file and the line.
     """
-    fields = {"query_id": reading.find("query_id", "query"), "time": constant(reading.settings.start, "time")}
-    fields["query"] = reading.find("query", "query_text")
+    fields = {"query_id": reading.find("query_id", "query"), "query": reading.find("query", "query_text")}
+    time, start = reading.find("time", DAYS), literal(reading.settings.start)
+    ordinal = f"case when length({time.sql}) < 6 then try_cast({time.sql} as int) end"
+    dates = f"case when regexp_full_match({time.sql}, '\\d{{8}}') then try_strptime({time.sql}, '%Y%m%d') end"
+    numbered = f"coalesce({dates}, cast({start} as timestamp) + to_days({ordinal}))"
+    dated = f"case when length({time.sql}) > 8 and regexp_matches({time.sql}, '^\\d{{4}}') then {time.sql} end"
+    fields["time"] = replace(time, sql=f"coalesce({dated}, cast({numbered} as varchar), {start})")
+    fields["ranker"] = reading.find("ranker", ("ranker", "policy"))
+    fields["randomised"] = reading.find("randomised", ("randomised", "randomized"))
     for name, column in (("documents", "documents"), ("clicked", "clicks")):
         text = reading.text(column)
         names = f"list_transform(string_split({text}, ','), lambda x: trim(x))"
