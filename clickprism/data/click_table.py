@@ -247,7 +247,8 @@ class TableSettings:
     Attributes:
         map: Role and column of a table, such as position=rank; may be repeated. The roles are query, document,
             position, click, search, time, user, randomised, shown, ranker, page, seen, grade and weight; any other name
-            is an outcome. A role that is not given is looked for among the usual names.
+            is an outcome. A role that is not given is looked for among the usual names. A session file has the roles
+            time, ranker and randomised.
         query: SQL query to a database, such as "select * from clicks". CSV and Parquet files are the table `log` in it.
         features: Column of a table that is a feature; may be repeated. By default all columns without a role.
         ignore: Column of a table that is not a feature; may be repeated.

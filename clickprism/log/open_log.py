@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -125,7 +125,8 @@ def read_log(
     given: dict[str, Any] = {**columns}
     sql = given.pop("sql", None)
     if isinstance(source, Logged):
-        _refuse({**given, "sql": sql}, "a log that was read has its columns")
+        if named := [name for name in columns if columns.get(name) is not None]:
+            raise SettingError(named[0], columns.get(named[0]), "be omitted: a log that was read has its columns")
         return source
     if is_frame(source):
         if sql is not None:
@@ -134,11 +135,10 @@ def read_log(
     if not isinstance(source, str | Path):
         raise TypeError(f"read_log takes a frame, a path or the URL of a database, not {type(source).__name__}")
     with local_copies([str(source)], note=note) as (local,):
-        text = str(local)
+        text, reading = str(local), ReadSettings(on_error="quarantine", copy=copy)
         if sql is not None or kind_of(text) == "table":
             return read_click_source(text, Columns.of(given), sql=sql)
-        _refuse(given, f"{text} has its own columns")
-        return read_logged(Path(text), settings=ReadSettings(on_error="quarantine", copy=copy), note=note)
+        return read_logged(text, settings=reading, roles=_session_roles(text, given), note=note)
 
 
 def open_source(
@@ -164,12 +164,11 @@ def open_source(
     with local_copies([source], note=note) as (local,):
         text = str(local)
         if table.query is not None or kind_of(text) == "table":
-            settings.refuse_columns("a table names its columns with --map")
             logged = read_click_source(text, table.columns(outcome), sql=table.query)
         else:
-            named = {name: getattr(table, name) or None for name in ("map", "features", "ignore", "categorical")}
-            _refuse(named, f"{source} is not a table")
-            logged = read_logged(text, settings=settings, columns=columns, note=note)
+            _session_roles(source, {name: getattr(table, name) for name in ("features", "ignore", "categorical")})
+            roles = _session_roles(source, dict(each.split("=", 1) for each in table.map), field="map")
+            logged = read_logged(text, settings=settings, roles=roles, columns=columns, note=note)
     for sentence in logged.notes:
         note(sentence)
     return logged
@@ -212,12 +211,18 @@ def _first_text(path: Path) -> str:
         raise DataError(f"cannot be read ({error.strerror or error})", file=path) from None
 
 
-def _refuse(values: dict[str, Any], why: str) -> None:
-    for name, value in values.items():
-        if value is not None:
-            raise SettingError(name, value, f"be omitted: {why}")
+def _session_roles(source: str, given: Mapping[str, Any], *, field: str = "") -> dict[str, str]:
+    """Return which columns of a session file have a role, if `source` is one; other names of columns are refused."""
+    roles = {name: value for name, value in given.items() if value}
+    allowed = [*SESSION_ROLES] if kind_of(source) == "sessions" else []
+    if wrong := [name for name in roles if name not in allowed]:
+        only = f"; a session file has the roles {', '.join(allowed)}" if allowed else ""
+        raise SettingError(field or wrong[0], roles[wrong[0]], f"be omitted: {source} is not a table{only}")
+    return roles
 
 
+SESSION_ROLES: Final = {"time": DAYS, "ranker": ("ranker", "policy"), "randomised": ("randomised", "randomized")}
+"""Roles of the columns of a session file, and the names that such columns usually have."""
 FLAGS: Final = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no", ""), False)
 _DATE: Final = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})([T ].*)?")
 
@@ -227,28 +232,15 @@ class ReadSettings:
     """How a log is read.
 
     Attributes:
-        day_column: Column of a session file with the day, as dates, times or whole numbers. By default `day`, `date`,
-            `time` or `timestamp`, if there is one.
-        ranker_column: Column of a session file with the name of the ranker. By default `ranker` or `policy`.
-        randomised_column: Column of a session file that is 1 if the list was in random order. By default `randomised`.
         on_error: Stop at the first broken line of a session file (raise), or skip and count such lines (quarantine).
         memory: Memory that the engine may use to read an ingested log, such as 700MB.
         copy: Folder in which a log of raw events is ingested and kept, so that `clickprism log forget` can erase users
             from it. By default the folder log beside the result; without a result it is temporary.
     """
 
-    day_column: str | None = None
-    ranker_column: str | None = None
-    randomised_column: str | None = None
     on_error: OnError = "raise"
     memory: str = "700MB"
     copy: Path | None = None
-
-    def refuse_columns(self, why: str) -> None:
-        """Refuse columns that a log does not have."""
-        for name in ("day_column", "ranker_column", "randomised_column"):
-            if getattr(self, name) is not None:
-                raise SettingError(name, getattr(self, name), f"be omitted: {why}")
 
 
 READ: Final = ReadSettings()
@@ -259,6 +251,7 @@ def read_logged(
     *,
     lists: Lists | None = None,
     settings: ReadSettings = READ,
+    roles: Mapping[str, str] | None = None,
     columns: Collection[str] = (),
     note: Callable[[str], None] | None = None,
 ) -> Logged:
@@ -269,6 +262,8 @@ def read_logged(
             simulated log (.npz).
         lists: The documents of a simulated log, for their features; without them there are none.
         settings: How to read it.
+        roles: Column of a session file with the time, the ranker, and whether the list was in random order
+            (`randomised`); by default they have the usual names.
         columns: Other columns of a session file to keep for each list, such as the device.
         note: Called with messages about the progress.
 
@@ -283,7 +278,6 @@ def read_logged(
     """
     file, kind = Path(path), kind_of(str(path))
     if kind == "events":
-        settings.refuse_columns("events record them themselves")
         with (
             TemporaryDirectory(prefix="clickprism-log-") as folder,
             original_names({str(Path(folder) / "log"): str(file)}),
@@ -293,7 +287,6 @@ def read_logged(
                 record_copy(log)
             return read_store(log, memory=settings.memory, texts=True, note=note)
     if kind == "log" or file.is_dir():
-        settings.refuse_columns("an ingested log records them itself")
         if lists is not None:
             raise SettingError("data", "given", "not be given with a folder: a log has its own documents")
         return read_store(file, memory=settings.memory, note=note)
@@ -304,22 +297,20 @@ def read_logged(
         remedy = "Name a folder that `clickprism log ingest` created, or a session file"
         raise DataError("there is no such file or folder", file=file, remedy=remedy)
     if lists is not None:
-        settings.refuse_columns("a simulated log has no columns")
         return merge_logged(Logged(load_clicks(file, lists)))
-    return of_sessions(read_session_file(file, on_error=settings.on_error), settings, columns=columns)
+    return of_sessions(read_session_file(file, on_error=settings.on_error), roles, columns=columns)
 
 
-def of_sessions(log: Logged, settings: ReadSettings = READ, *, columns: Collection[str] = ()) -> Logged:
+def of_sessions(log: Logged, roles: Mapping[str, str] | None = None, *, columns: Collection[str] = ()) -> Logged:
     """Return the sessions of a file with what its columns say of each, and of the others only these columns."""
-    days = _column(log, settings.day_column, DAYS, "day_column")
-    rankers = _column(log, settings.ranker_column, ("ranker", "policy"), "ranker_column")
-    random = _column(log, settings.randomised_column, ("randomised", "randomized"), "randomised_column")
+    roles = roles or {}
+    days, rankers, random = (_column(log, roles.get(role), role) for role in SESSION_ROLES)
     notes = log.notes if days is not None else ("No column has the day: all searches count as one day.", *log.notes)
     kinds, policy = (None, None) if rankers is None else np.unique(rankers[1], return_inverse=True)
     return merge_logged(
         replace(
             log,
-            days=None if days is None else _days(*days, asked=settings.day_column is not None),
+            days=None if days is None else _days(*days, asked="time" in roles),
             policy=None if policy is None else policy.astype(np.int64),
             policies=() if kinds is None else tuple(each or "not named" for each in kinds.tolist()),
             randomised=None if random is None else np.repeat(_flags(*random), np.diff(log.clicks.offsets)),
@@ -329,11 +320,11 @@ def of_sessions(log: Logged, settings: ReadSettings = READ, *, columns: Collecti
     )
 
 
-def _column(log: Logged, wanted: str | None, usual: tuple[str, ...], what: str) -> tuple[str, Text] | None:
+def _column(log: Logged, wanted: str | None, role: str) -> tuple[str, Text] | None:
     if wanted is not None and wanted not in log.columns:
         has = ", ".join(log.columns) or "none besides query, documents and clicks"
-        raise SettingError(what, wanted, f"be a column of the log, which has {has}")
-    found = wanted or next((name for name in usual if name in log.columns), None)
+        raise DataError(f"the log has no column {wanted!r} for the {role}", remedy=f"It has {has}")
+    found = wanted or next((name for name in SESSION_ROLES[role] if name in log.columns), None)
     return None if found is None else (found, log.columns[found])
 
 

@@ -67,8 +67,8 @@ def test_auto_checks_its_options_before_it_writes(sessions: Path, tmp_path: Path
     out = tmp_path / "out"
     assert "--budget" in cli("auto", sessions, "--out", out, "--budget", "soon", code=2).stderr
     assert "--budget must be a time above 0" in cli("auto", sessions, "--out", out, "--budget", "0s", code=2).stderr
-    told = cli("auto", sessions, "--out", out, "--day-column", "when", code=2).stderr
-    assert "--day-column must be a column of the log" in told
+    told = cli("auto", sessions, "--out", out, "--map", "time=when", code=1).stderr
+    assert "has no column 'when' for the time" in told
     missing = cli("auto", tmp_path / "none.tsv", "--out", out, code=1).stderr
     assert "none.tsv: there is no such file or folder. Name a folder that `clickprism log ingest` created" in missing
     assert not out.exists()

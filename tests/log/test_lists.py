@@ -32,16 +32,16 @@ def test_lists_by_hand(tmp_path: Path) -> None:
     assert lists.document_ids is not None
     assert lists.document_ids.tolist() == ["a", "b", "z", "a", "b", "c"]
     shown = [lists.document_ids[row] for row in clicks.rows]
-    assert clicks.offsets.tolist() == [0, 2, 4, 5]
-    assert shown == ["b", "a", "a", "b", "c"]
-    assert clicks.positions.tolist() == [1, 2, 2, 4, 1]
-    assert clicks.clicks.tolist() == [0, 1, 0, 0, 0]
-    assert clicks.impressions.tolist() == [1, 1, 1]
+    assert clicks.offsets.tolist() == [0, 2, 4, 5, 6]
+    assert shown == ["b", "a", "a", "b", "z", "c"]  # the second document at position 4 is a list of its own
+    assert clicks.positions.tolist() == [1, 2, 2, 4, 4, 1]
+    assert clicks.clicks.tolist() == [0, 1, 0, 0, 1, 0]
+    assert clicks.impressions.tolist() == [1, 1, 1, 1]
     assert found.policy is not None
     assert found.randomised is not None
-    assert [found.policies[each] for each in found.policy] == ["r2", "not named", "not named"]
-    assert found.randomised.tolist() == [False] * 4 + [True]
-    assert len(read_store(store.folder, days=[NOON.date()]).clicks) == 2
+    assert [found.policies[each] for each in found.policy] == ["r2", *["not named"] * 3]
+    assert found.randomised.tolist() == [False] * 5 + [True]
+    assert len(read_store(store.folder, days=[NOON.date()]).clicks) == 3
 
 
 def test_bias_position_reads_a_log(tmp_path: Path, cli: Callable[..., Done]) -> None:

@@ -14,7 +14,7 @@ from clickprism.data.clicks import save_clicks
 from clickprism.errors import DataError, SettingError
 from clickprism.log.engines.base import Engine
 from clickprism.log.forget import forget
-from clickprism.log.open_log import ReadSettings, read_logged
+from clickprism.log.open_log import ReadSettings, read_log, read_logged
 from clickprism.log.store import LogStore, record_result
 from clickprism.types import Clicks, Lists
 from tests.log.event_logs import NOON, Row, event
@@ -135,13 +135,13 @@ def test_sessions_with_columns(tmp_path: Path) -> None:
     file = tmp_path / "log.tsv"
     rows = ["q\ta,b\tb\t2026-02-28T09:00\t1", "q\ta,b\tb\t2026-03-01\t0", "q\tb\t\t2026-03-01\t0"]
     file.write_text("\n".join([f"{HEAD}\ttime\trandomised", *rows]))
-    found = read_logged(file, settings=ReadSettings(ranker_column="time"))
+    found = read_logged(file, roles={"ranker": "time"})
     assert found.days is not None
     assert found.randomised is not None
     assert (found.days.tolist(), found.randomised.tolist()) == ([0, 1, 1], [True, True, False, False, False])
     assert found.policies == ("2026-02-28T09:00", "2026-03-01")
     assert found.account == {"sessions": 3}
-    assert read_logged(file, settings=ReadSettings(day_column="randomised")).days is not None
+    assert read_logged(file, roles={"time": "randomised"}).days is not None
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,14 @@ def test_what_counts_as_a_day(tmp_path: Path, name: str, values: tuple[str, str]
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     file = tmp_path / "log.tsv"
     file.write_text(f"{HEAD}\tweek\tshuffled\nq\ta\t\tone\tperhaps\n")
-    with pytest.raises(SettingError, match=r"day_column must be a column of the log, which has week, shuffled"):
-        read_logged(file, settings=ReadSettings(day_column="dat"))
+    with pytest.raises(DataError, match=r"has no column 'dat' for the time. It has week, shuffled"):
+        read_log(file, time="dat")
+    with pytest.raises(SettingError, match=r"query must be omitted: .* a session file has the roles time, ranker, ra"):
+        read_log(file, query="week")
     with pytest.raises(DataError, match=r"column 'week' has a value that is not a day: 'one'. Give days as 2026-03-01"):
-        read_logged(file, settings=ReadSettings(day_column="week"))
+        read_log(file, time="week")
     with pytest.raises(DataError, match=r"column 'shuffled' has 'perhaps', which is neither 1 nor 0"):
-        read_logged(file, settings=ReadSettings(randomised_column="shuffled"))
+        read_log(file, randomised="shuffled")
     events = tmp_path / "events.parquet"
     with pytest.raises(DataError, match=r"is a file of events, not a log. Ingest it first: clickprism log ingest"):
         read_logged(events)
@@ -200,8 +202,8 @@ def test_a_file_of_simulate_with_its_documents_or_bare(tmp_path: Path) -> None:
     assert not bare.has_features
     assert whole.clicks.impressions.tolist() == bare.clicks.impressions.tolist() == [2, 1]
     assert whole.clicks.clicks.tolist() == [0, 2, 0]
-    with pytest.raises(SettingError, match=r"ranker_column must be omitted"):
-        read_logged(tmp_path / "clicks.npz", lists=lists, settings=ReadSettings(ranker_column="r"))
+    with pytest.raises(DataError, match=r"has no column 'r' for the ranker"):
+        read_log(tmp_path / "clicks.npz", ranker="r")
 
 
 def test_features_of_interactions_are_of_the_query_of_their_search(tmp_path: Path) -> None:
