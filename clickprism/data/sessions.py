@@ -8,9 +8,9 @@ documents, in any order) must be there; every other column, such as a device, is
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from pathlib import Path
 from sys import intern
+from typing import Final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from clickprism.data.tables import delimited_rows, read_text, text_array
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import suggest
 from clickprism.types import Clicks, Lists, slices
+
+NEEDED: Final = ("query", "documents", "clicks")
+"""Columns that a session file must have."""
 
 
 def read_session_file(path: PathLike, *, on_error: OnError = "raise") -> Logged:
@@ -38,15 +41,7 @@ def read_session_file(path: PathLike, *, on_error: OnError = "raise") -> Logged:
     return Logged(load_bare(file)[0]) if zipped else read_sessions(file, on_error=on_error)
 
 
-def read_sessions(
-    path: PathLike,
-    *,
-    query: str = "query",
-    documents: str = "documents",
-    clicks: str = "clicks",
-    separator: str = ",",
-    on_error: OnError = "raise",
-) -> Logged:
+def read_sessions(path: PathLike, *, on_error: OnError = "raise") -> Logged:
     r"""Read sessions from a text file, plain, gzip or zstd: columns split by tabs if the first line has one, else CSV.
 
     Documents of different queries are different, whatever their ids; blanks around ids do not count. A document clicked
@@ -56,10 +51,6 @@ def read_sessions(
 
     Args:
         path: The file.
-        query: Column with the query, any text.
-        documents: Column with the ids of the documents shown, best first.
-        clicks: Column with the ids of the documents clicked; may be empty.
-        separator: Text between ids.
         on_error: "raise" a `DataError` at the first broken line, or skip such lines ("quarantine").
 
     Returns:
@@ -77,15 +68,13 @@ def read_sessions(
     """
     if on_error not in ("raise", "quarantine"):
         raise SettingError("on_error", on_error, "be one of 'raise', 'quarantine'")
-    if not separator or set(separator) & set("\t\r\n"):
-        raise SettingError("separator", separator, "be the text between ids, such as ','")
     file = Path(path)
     lines = delimited_rows(read_text(file), file=file)
     header = next(lines, (1, []))[1]
-    places = _places(file, header, (query, documents, clicks))
+    places = _places(file, header)
     asked, shown, picked = places
     others = {place: list[str]() for place in range(len(header)) if place not in places}
-    found = _Sessions(separator)
+    found = _Sessions()
     broken: list[str] = []
     for line, fields in lines:
         reason = f"{len(fields)} fields where the first line has {len(header)}"
@@ -111,7 +100,7 @@ def read_sessions(
         raise DataError(
             f"{outside:,} of {outside + inside:,} clicks are on documents that are not in the list of the session",
             file=file,
-            remedy=f"Clicks must be document ids as in {documents}, not flags or positions; leave other clicks out",
+            remedy="Clicks must be document ids as in documents, not flags or positions; leave other clicks out",
         )
     account = {"sessions": log.sessions, "clicks outside the list": outside, "lines quarantined": len(broken)}
     account["results shown again in the same list"] = found.repeated
@@ -123,29 +112,28 @@ def read_sessions(
     return Logged(log, account=account, columns=columns, notes=tuple(notes))
 
 
-def _places(file: Path, header: list[str], wanted: Sequence[str]) -> list[int]:
+def _places(file: Path, header: list[str]) -> list[int]:
     if not header:
-        raise DataError("is empty", file=file, remedy=f"The first line names the columns: {', '.join(wanted)}")
+        raise DataError("is empty", file=file, remedy=f"The first line names the columns: {', '.join(NEEDED)}")
     split = next((each for each in ";| " if each in header[0]), None)
     if len(header) == 1 and split:
         remedy = f"Columns are split by tabs, or by commas as in CSV, not by {split!r}"
         raise DataError("has one column only", file=file, line=1, remedy=remedy)
     if len(set(header)) < len(header):
         raise DataError("names a column twice", file=file, line=1, remedy="Each column needs its own name")
-    for name in wanted:
+    for name in NEEDED:
         if name not in header:
             remedy = f"The first line names the columns and has {', '.join(header)} ({suggest(name, header)})"
             if "document_id" in header or "position" in header:  # one row per document
                 remedy = f"A session file has one row per search. Run: clickprism log ingest {file} --into mylog"
             raise DataError(f"has no column {name!r}", file=file, line=1, remedy=remedy)
-    return [header.index(name) for name in wanted]
+    return [header.index(name) for name in NEEDED]
 
 
 class _Sessions:
     """Numbers queries, and the documents of each, as they come; each different list is kept once."""
 
-    def __init__(self, separator: str) -> None:
-        self.separator = separator
+    def __init__(self) -> None:
         self.documents: dict[str, dict[str, int]] = {}  # number of each document of each query
         self.lists: dict[tuple[str, str], int] = {}
         self.ids: list[list[str]] = []  # of each list, each document once
@@ -183,7 +171,7 @@ class _Sessions:
         return ""
 
     def _ids(self, text: str) -> list[str]:
-        return [name.strip() for name in text.split(self.separator)]
+        return [name.strip() for name in text.split(",")]
 
     def clicks(self, file: Path) -> Clicks:
         """Return all sessions, over lists in the order in which queries and documents came."""

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from clickprism._util.grouping import same_lists
 from clickprism.data.click_table import occurrences, several_at_one_position
-from clickprism.data.encoding import Encoding
+from clickprism.data.encoding import Encoding, numbers_of
 from clickprism.data.logged import Logged, Outcomes
 from clickprism.data.tables import text_array
 from clickprism.errors import DataError
 from clickprism.log.features.partials import PAIR, counting
-from clickprism.log.schema import EVENTS, SESSIONS
+from clickprism.log.schema import EVENTS, SESSIONS, literal
 from clickprism.log.sessions import kinds_of, update_sessions
 from clickprism.log.store import LogStore
 from clickprism.types import Bool, Clicks, Float32, Int64, Lists, slices
@@ -111,38 +111,31 @@ select asked.query_id, done.document_id, done.features, done.time from read_parq
 where kind = 'interaction' and features is not null and document_id is not null
 """
 """An interaction has the query of its search."""
-NUMBERS: Final = """
-list_transform(json_extract_string(features, ?),
-    lambda x: case x when 'true' then 1 when 'false' then 0 else try_cast(x as float) end)
-"""
-TEXTS: Final = """
-list_transform(json_extract_string(features, ?), lambda x: case when x not in ('true', 'false', 'null')
-    and try_cast(x as float) is null then x end)
-"""
+NUMBER: Final = "case {0} when 'true' then 1 when 'false' then 0 else try_cast({0} as float) end"
+NUMBERS: Final = ("BOOLEAN", "UBIGINT", "BIGINT", "HUGEINT", "DOUBLE", "NULL")
+"""JSON types, as DuckDB names them, whose values are read as numbers."""
 MOST: Final = 0.5  # maximum share of documents without features
-_BATCH: Final = 20_000
 
 
 def logged_features(folder: Path) -> Lists:
     """Return the features of the impressions of a log, by query and document; all must be numbers."""
     with _last(LogStore.open(folder)) as connection:
-        count = 0 if connection is None else connection.sql("select count(*) from pairs").fetchall()[0][0]
-        if connection is None or not count:
+        wanted = None
+        if connection is not None:
+            wanted = connection.sql("select query_id, document_id from pairs order by all").to_arrow_table()
+        if connection is None or not wanted:
             raise DataError("has no impressions with features", file=folder, remedy="Log them, or give a file")
-        names = _names(connection)
-        if not names:
-            raise DataError("has impressions with features, but no number in any", file=folder)
-        query = f"select query_id, document_id, {NUMBERS} as numbers from pairs order by query_id, document_id"  # noqa: S608
-        table: Any = connection.sql(query, params=[_paths(names)]).to_arrow_table()
-    flat = table["numbers"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    features = flat.astype(np.float32).reshape(len(table), len(names))
+        _, table = _feature_columns(connection, wanted)
+    if not table.num_columns:
+        raise DataError("has impressions with features, but no number in any", file=folder)
+    features = np.stack([numbers_of(column) for column in table.columns], axis=1).astype(np.float32)
     wrong = np.argwhere(~np.isfinite(features))
     if len(wrong):
         row, place = wrong[0].tolist()
-        pair = f"{table['query_id'][row].as_py()!r}, {table['document_id'][row].as_py()!r}"
-        remedy = "Log every feature of every impression as a number"
-        raise DataError(f"has no number for the feature {names[place]!r} of {pair}", file=folder, remedy=remedy)
-    return _lists_of(table, features)
+        pair = f"{wanted['query_id'][row].as_py()!r}, {wanted['document_id'][row].as_py()!r}"
+        problem = f"has no number for the feature {table.column_names[place]!r} of {pair}"
+        raise DataError(problem, file=folder, remedy="Log every feature of every impression as a number")
+    return _lists_of(wanted, features)
 
 
 def features_of(
@@ -152,65 +145,51 @@ def features_of(
 
     Features of every kind are encoded as those of a table (`Encoding`); there are none if most documents have none.
     """
-    known = np.zeros(len(pairs), dtype=np.bool_)
-    columns: dict[str, _Values] = {}
+    known, table = np.zeros(len(pairs), dtype=np.bool_), pa.table({})
     with _last(store, memory=memory, temp=temp) as connection:
-        names = [] if connection is None else _names(connection)
-        if connection is not None and names:
-            columns = {name: _Values(len(pairs)) for name in names}
-            connection.register("wanted", pairs.append_column("place", pa.array(np.arange(len(pairs)))))
-            values_of = f"{NUMBERS} as numbers, {TEXTS} as texts"
-            query = f"select place, {values_of} from pairs join wanted using (query_id, document_id)"  # noqa: S608
-            for batch in connection.sql(query, params=[_paths(names)] * 2).to_arrow_reader(_BATCH):
-                place = batch["place"].to_numpy()
-                known[place] = True
-                numbers = batch["numbers"].flatten().to_numpy(zero_copy_only=False).reshape(len(place), len(names))
-                found = batch["texts"].flatten()
-                for column, values in enumerate(columns.values()):
-                    own = pa.array(np.arange(len(place)) * len(names) + column)
-                    values.add(place, numbers[:, column], found.take(own))
+        if connection is not None:
+            known, table = _feature_columns(connection, pairs)
     account = {"documents without features": int((~known).sum())}
-    if known.mean() < MOST or not columns:
+    if known.mean() < MOST or not table.num_columns:
         return np.zeros((len(pairs), 0), dtype=np.float32), None, account
-    table = pa.table({name: values.column() for name, values in columns.items()})
-    encoding = Encoding.learn(table.filter(pa.array(known)), names)
+    encoding = Encoding.learn(table.filter(pa.array(known)), table.column_names)
     return encoding.apply(table), encoding, account
 
 
-class _Values:
-    """The values of one feature: numbers, and the texts of values that are no numbers."""
+def _feature_columns(connection: duckdb.DuckDBPyConnection, pairs: pa.Table) -> tuple[Bool, pa.Table]:
+    """Return whether pairs have features, and these as columns: numbers, lists of numbers, or texts.
 
-    def __init__(self, rows: int) -> None:
-        self.numbers = np.full(rows, np.nan, dtype=np.float32)
-        self.texts: dict[int, str] = {}
-
-    def add(self, place: Int64, numbers: Float32, found: pa.Array) -> None:
-        """Take the values of some rows."""
-        self.numbers[place] = numbers
-        for row in np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False)).tolist():
-            self.texts[int(place[row])] = found[row].as_py()
-
-    def column(self) -> pa.Array:
-        """Return numbers if all values are, lists if all are, else texts; null where there is none."""
-        absent = np.isnan(self.numbers)
-        if not self.texts:
-            return pa.array(self.numbers, mask=absent)
-        if absent.sum() == len(absent) and (lists := _lists_of_numbers(self.texts, len(absent))) is not None:
-            return lists
-        texts = dict(self.texts)
-        for row in np.flatnonzero(~absent).tolist():
-            value = float(self.numbers[row])
-            texts[row] = str(int(value)) if value.is_integer() else str(value)
-        return pa.array([texts.get(row) for row in range(len(absent))], pa.string())
+    A column has numbers if all of its values are numbers, texts of numbers, or true and false.
+    """
+    query = "select json_group_structure(cast(features as json)) from pairs"
+    structure = json.loads(connection.sql(query).fetchall()[0][0] or "{}")
+    paths, values = [], []
+    for place, (name, kind) in enumerate(sorted(structure.items()), start=1):
+        paths.append(literal("/" + name.replace("~", "~0").replace("/", "~1")))
+        value = f"j[{place}]"
+        if isinstance(kind, list) and kind[0] in NUMBERS:
+            value = f"try_cast({value} as float[])"
+        elif kind in NUMBERS:
+            value = NUMBER.format(value)
+        values.append(f"{value} as c{place}")
+    connection.register("wanted", pairs.append_column("place", pa.array(np.arange(len(pairs)))))
+    taken = f"json_extract_string(features, [{', '.join(paths)}])" if paths else "null"
+    joined = f"select place, features, {taken} j from wanted left join pairs using (query_id, document_id)"  # noqa: S608
+    columns = ", ".join(["features is not null as known", *values])
+    table = connection.sql(f"select {columns} from ({joined}) order by place").to_arrow_table()  # noqa: S608
+    known = table["known"].to_numpy().astype(np.bool_)
+    return known, pa.table(dict(zip(sorted(structure), map(_numbers_if_all, table.columns[1:]), strict=True)))
 
 
-def _lists_of_numbers(found: dict[int, str], rows: int) -> pa.Array | None:
-    """Return texts as lists of numbers; None if one is something else."""
+def _numbers_if_all(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts as numbers if all are numbers; else the column as it is."""
+    if not pa.types.is_string(column.type):
+        return column
+    words = pc.if_else(pc.equal(column, "true"), "1", pc.if_else(pc.equal(column, "false"), "0", column))
     try:
-        found = {row: json.loads(text) for row, text in found.items()}
-        return pa.array([found.get(row) for row in range(rows)], pa.list_(pa.float32()))
-    except (ValueError, pa.ArrowInvalid, pa.ArrowTypeError):
-        return None
+        return words.cast(pa.float32())
+    except pa.ArrowInvalid:
+        return column
 
 
 @contextmanager
@@ -234,15 +213,6 @@ def _last(
     with failing(), duckdb.connect(config=config) as connection:
         connection.execute(LAST.format(shown=shown), given)
         yield connection
-
-
-def _names(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    keys = connection.sql("select distinct unnest(json_keys(features)) as key from pairs order by key").fetchall()
-    return [str(key) for (key,) in keys]
-
-
-def _paths(names: list[str]) -> list[str]:
-    return ["/" + name.replace("~", "~0").replace("/", "~1") for name in names]
 
 
 CELL: Final = ("day", "position", "randomised")

@@ -61,11 +61,6 @@ def test_every_form_gives_the_same(text: str | bytes, tmp_path: Path) -> None:
     check(read_sessions(write(tmp_path, text)))
 
 
-def test_columns_and_separator_can_be_named(tmp_path: Path) -> None:
-    text = TEXT.replace("query\tdocuments\tclicks", "q\tshown\tpicked").replace(",", " ")
-    check(read_sessions(write(tmp_path, text), query="q", documents="shown", clicks="picked", separator=" "))
-
-
 BROKEN = {
     "cat\ta,b\n": "3: 2 fields where the first line has 3",
     "\ta,b\tb\n": "3: the query is missing",
@@ -159,8 +154,6 @@ def test_one_huge_value_does_not_fill_memory(place: int, tmp_path: Path, monkeyp
 
 def test_settings_are_checked(tmp_path: Path) -> None:
     file = write(tmp_path, TEXT)
-    with pytest.raises(SettingError, match="separator must"):
-        read_sessions(file, separator="")
     with pytest.raises(SettingError, match="on_error must"):
         read_sessions(file, on_error="skip")  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -89,9 +89,14 @@ class Reading:
     _pointers: dict[str, int] = field(default_factory=dict)
     _packed: list[str] = field(default_factory=list)
 
+    @cached_property
+    def escaped(self) -> bool:
+        """Return whether a text has characters that are written by their number."""
+        return b"\\u" in self.data
+
     def has(self, name: str) -> bool:
         """Return whether a row may have a field whose name starts so."""
-        return f'"{name}'.encode() in self.data or b"\\u" in self.data
+        return f'"{name}'.encode() in self.data or self.escaped
 
     def unpack(self, names: Sequence[str]) -> None:
         """Read these fields as objects also where they are the text of one, as in CSV."""
@@ -580,7 +585,7 @@ def _type_alike(parts: Sequence[Part], connection: duckdb.DuckDBPyConnection) ->
     data = texts.buffers()[2].to_pybytes() if len(texts) else b""
     plan = SOURCES[parts[0].schema](Reading(parts[0].settings, parts[0].path, data))
     table = pa.table({"text": texts, "line": pa.array(np.concatenate([part.rows.numbers for part in parts]))})
-    typed = _run(statement(plan, nul=b"\\u0000" in data), table, parts[0].path, connection)
+    typed = _run(statement(plan, nul=plan.reading.escaped and b"\\u0000" in data), table, parts[0].path, connection)
     problem, rows = typed["problem"].combine_chunks(), typed.drop_columns(["problem"])
     is_good = pc.is_null(problem).to_numpy(zero_copy_only=False)
     good = rows.filter(pa.array(is_good)).cast(ROW)
