@@ -24,7 +24,7 @@ from clickprism.serve.settings import (
     RolloutSettings,
     ServeSettings,
 )
-from clickprism.serve.store.base import describe_store, typed_address
+from clickprism.serve.store.base import describe_store
 
 
 def bundle(source: Path, /, *, out: Path, settings: Flat[BundleSettings], output: Flat[Output]) -> None:
@@ -263,8 +263,6 @@ def serve(source: Path, /, *, no_auth: bool = False, settings: Flat[ServeSetting
         own = Project(source).service()
         source = own.pop("source")
         settings = replace(settings, **{name: own[name] for name in own if getattr(settings, name) is None})
-    if settings.store is not None:
-        typed_address(settings.store)
     given = os.environ.get(TOKEN_VARIABLE)
     if no_auth and settings.token_file is not None:
         raise SettingError("no_auth", no_auth, "not be given together with --token-file")
@@ -299,7 +297,6 @@ def publish(log: Path | None = None, /, *, to: str, settings: Flat[PublishSettin
     from clickprism.log.store import LogStore
     from clickprism.serve.store import publish
 
-    typed_address(to)
     store = None if log is None else LogStore.open(log, note=output.note)
     with output.progress("reading") as progress:
         done = publish.publish(to, settings, log=store, progress=progress, note=output.note)
@@ -320,4 +317,4 @@ def store_info(store: str, /, *, output: Flat[Output]) -> None:
     Args:
         store: Folder, or redis://host:port/0?prefix=name.
     """
-    output.result(describe_store(typed_address(store)))
+    output.result(describe_store(store))

@@ -68,7 +68,6 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         metrics={**record.metrics, **settings.metrics},
         notes=settings.notes,
         examples=examples,
-        int8=not settings.full_precision,
         replace=settings.replace,
     )
 

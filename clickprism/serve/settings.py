@@ -32,8 +32,6 @@ class BundleSettings:
         metrics: Metrics for the model card, such as `--metrics.nDCG@10 0.51`.
         notes: Notes for the model card; may be repeated.
         examples: Number of example queries for the page of the service; the log of the run is read or simulated again.
-        full_precision: Never serve a language model in int8. By default int8 is used if it keeps the order of generated
-            texts.
         replace: Replace an existing bundle in the same folder.
     """
 
@@ -44,7 +42,6 @@ class BundleSettings:
     metrics: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     examples: int = 0
-    full_precision: bool = False
     replace: bool = False
 
     def __post_init__(self) -> None:

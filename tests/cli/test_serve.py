@@ -17,7 +17,7 @@ from clickprism.log.ingest import ingest
 from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.serve.bundle.deployment import Deployment
-from clickprism.serve.store.base import PASSWORD_VARIABLE
+from clickprism.serve.store.redis import PASSWORD_VARIABLE
 from tests.log.raw_logs import random_files
 from tests.serve.redis_server import redis_server
 from tests.serve.service_kit import TOKEN, fetch, linear_bundle, service, until_ready

@@ -64,7 +64,7 @@ def test_a_cross_encoder_reads(tmp_path: Path) -> None:
     network, query = cross_encoder(tmp_path / "language"), "ripe apple"
     wanted = network.score_pairs([query] * 4, TEXTS)
     assert len(np.unique(wanted)) == 4
-    scorer = open_scorer(write_bundle(tmp_path / "reader", network, int8=False))
+    scorer = open_scorer(write_bundle(tmp_path / "reader", network))
     assert scorer.needs == {"texts"}
     np.testing.assert_allclose(scorer.score(Candidates(query, TEXTS)).scores, wanted, rtol=1e-5)
     with pytest.raises(DataError, match="needs the text of the query"):

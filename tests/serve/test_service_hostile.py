@@ -169,12 +169,15 @@ def test_a_token_that_no_header_carries_and_none_for_other_machines_are_refused(
     assert "secret" not in str(error.value)
 
 
-@pytest.mark.parametrize("url", ["redis://me:se/cret@db/0", "redis://me:se#cret@db/0", "redis://me:se?cret@db/0"])
+@pytest.mark.parametrize(
+    "url",
+    ["redis://me:se/cret@db/0", "redis://me:se#cret@db/0", "redis://me:se?cret@db/0", "redis://me:se%2Fcret@db/0"],
+)
 def test_a_password_with_a_sign_of_addresses_is_not_shown(url: str) -> None:
     with pytest.raises(SettingError) as error:
         RedisAddress(url)
-    assert "se" not in str(error.value).replace("user", "").replace("password", "").replace("store", "")
-    assert str(RedisAddress("redis://me:se%2Fcret@db/0")) == "redis://db/0?prefix=clickprism"
+    assert "cret" not in str(error.value)
+    assert str(RedisAddress("redis://me@db/0")) == "redis://db/0?prefix=clickprism"
 
 
 def test_what_libraries_say_is_json_too() -> None:

@@ -35,6 +35,7 @@ from clickprism.serve.bundle.untrusted import checked_trees
 from clickprism.serve.onnx.graph import in_graph
 from clickprism.serve.onnx.networks import approximation_onnx, network_onnx
 from clickprism.serve.scoring.evidence import Evidence
+from clickprism.serve.scoring.language import probabilities
 from clickprism.serve.scoring.scorer import Candidates, check_same, open_scorer
 from clickprism.settings import choose, plain
 from clickprism.types import Bool, Float32, Float64, Lists
@@ -42,7 +43,6 @@ from clickprism.types import Bool, Float32, Float64, Lists
 if TYPE_CHECKING:
     from clickprism.rankers.cross_encoder import CrossEncoderNetwork
     from clickprism.relevance.approximation import Approximation
-    from clickprism.serve.onnx.language import ServedLanguage
 
 KEPT: Final = 8  # candidates of the sample in the bundle
 ROWS: Final = 256  # candidates that a new bundle is checked with
@@ -183,26 +183,31 @@ class ApproximationOriginal:
 class LanguageOriginal:
     """A cross-encoder, served as ONNX graphs."""
 
-    def __init__(self, served: ServedLanguage) -> None:
-        self._served = served
+    def __init__(self, network: CrossEncoderNetwork) -> None:
+        from clickprism.serve.onnx.language import serve_language
+
+        self._settings = network.settings
+        self._reader, self._files = serve_language(network)
 
     def manifest(self) -> dict[str, Any]:
         """Return the settings; the model is named without its folder."""
-        settings = self._served.settings
-        return {"kind": "cross-encoder", "settings": {**plain(settings), "model": Path(settings.model).name}}
+        return {
+            "kind": "cross-encoder",
+            "settings": {**plain(self._settings), "model": Path(self._settings.model).name},
+        }
 
     def files(self) -> dict[str, bytes]:
         """Return the graphs, the tokenizer and how to read."""
-        return self._served.files()
+        return self._files
 
     def draw(self, rows: int) -> Candidates:
         """Return a query and a few texts, however many rows are asked for: reading is slow."""
         return Candidates(WORDS[0], WORDS)
 
     def score(self, drawn: Candidates) -> Float64:
-        """Return probabilities of a click in the first slot."""
+        """Return probabilities of a click in the first slot, by the graphs, which were compared with PyTorch."""
         texts: Any = drawn.texts
-        return self._served.score_pairs([WORDS[0]] * len(texts), texts)
+        return probabilities(self._reader.odds(WORDS[0], texts))
 
 
 def write_bundle(
@@ -221,7 +226,6 @@ def write_bundle(
     examples: bytes | None = None,
     diagnosis: bytes | None = None,
     created: datetime | None = None,
-    int8: bool = True,
     replace: bool = False,
 ) -> Bundle:
     """Write a bundle, after a check that it scores as the ranker does; nothing is written if anything fails.
@@ -242,7 +246,6 @@ def write_bundle(
         examples: Example queries for the page, as `Examples.bytes` gives them.
         diagnosis: Diagnosis of the log, for the page: JSON as `clickprism diagnose --json` prints it.
         created: When it was made; by default now.
-        int8: Whether a language model may be served in int8.
         replace: Whether to replace an older bundle in the folder.
     """
     from clickprism.serve.bundle.card import model_card
@@ -252,7 +255,7 @@ def write_bundle(
     if place.exists() and not (replace and known):
         remedy = "Choose another folder, or replace it with --replace" if known else "Choose another folder"
         raise DataError("exists already", file=folder, remedy=remedy)
-    original, of_model = _original(model, feature_names, imputed=imputed, int8=int8)
+    original = _original(model, feature_names, imputed=imputed)
     contents, drawn = original.files(), original.draw(KEPT)
     contents["sample.json"] = to_json(drawn, original.score(drawn))
     contents |= {name: each for name, each in (("examples.json", examples), ("diagnosis.json", diagnosis)) if each}
@@ -266,7 +269,7 @@ def write_bundle(
         metrics={key: float(value) for key, value in (metrics or {}).items()},
         created=(created or datetime.now(UTC)).isoformat(timespec="seconds"),
         clickprism=version("clickprism"),
-        notes=(*notes, *of_model),
+        notes=tuple(notes),
         scope=scope,
         evidence=evidence,
     )
@@ -283,21 +286,14 @@ def write_bundle(
     return Bundle.load(place)
 
 
-def _original(
-    model: Any, feature_names: Sequence[str], *, imputed: bool, int8: bool
-) -> tuple[Original, tuple[str, ...]]:
-    """Return the ranker as a bundle needs it, and notes on it. Its kind is found without an import of PyTorch."""
+def _original(model: Any, feature_names: Sequence[str], *, imputed: bool) -> Original:
+    """Return the ranker as a bundle needs it. Its kind is found without an import of PyTorch."""
     approximation = hasattr(model, "trade_off")
     if imputed and not approximation:
         raise DataError("only an approximation takes imputed values", remedy="Omit --imputed")
     if approximation:
-        return ApproximationOriginal(model, stored=imputed), ()
-    if hasattr(model, "score_pairs"):
-        from clickprism.serve.onnx.language import serve_language
-
-        served = serve_language(model, int8=int8)
-        return LanguageOriginal(served), served.notes
-    return FeatureOriginal(model, feature_names), ()
+        return ApproximationOriginal(model, stored=imputed)
+    return LanguageOriginal(model) if hasattr(model, "score_pairs") else FeatureOriginal(model, feature_names)
 
 
 def to_json(candidates: Candidates, scores: Float64) -> bytes:

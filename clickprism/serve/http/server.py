@@ -78,10 +78,10 @@ def check(source: Path, settings: ServeSettings, *, token: str | None) -> Live:
         check_token(token, host=settings.host)
     else:
         read_tokens(settings.token_file)
-    found = [load(each) for each in (source, settings.shadow, settings.interleave) if each]
-    for bundle, _ in found:
-        verify_apart(bundle.folder)
     with nullcontext() if settings.store is None else closing(open_store(settings.store)) as store:
+        found = [load(each) for each in (source, settings.shadow, settings.interleave) if each]
+        for bundle, _ in found:
+            verify_apart(bundle.folder)
         models = [Live(*each, store, rerank_depth=settings.rerank_depth) for each in found]
     return models[0]
 

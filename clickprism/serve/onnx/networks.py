@@ -30,20 +30,13 @@ def network_onnx(ranker: Any, network: nn.Module, *, features: int, normaliser: 
     """
     graph, tensors = Graph(), _tensors(network)
     raw = graph.input("features", FLOAT, ROWS, features)
-    if ranker.name in ("linear", "mlp"):
-        start = "output" if ranker.name == "linear" else "layers.0"
-        names = f"{start}.weight", f"{start}.bias"
-        if tensors[names[0]].ndim == 1:  # a norm
-            value = graph.normalised(raw, normaliser)
-        else:
-            value, *folded = graph.first_layer(raw, normaliser, *(tensors[name] for name in names))
-            tensors |= dict(zip(names, folded, strict=True))
+    value = graph.normalised(raw, normaliser)
     if ranker.name == "linear":
         value = graph.op("Gemm", value, tensors["output.weight"], tensors["output.bias"], transB=1)
     elif ranker.name == "mlp":
         value = graph.layers(value, tensors, "layers.", activation=ranker.activation)
     elif ranker.name == "attention":
-        pooled = _attention(graph, graph.normalised(raw, normaliser), network, tensors)  # type: ignore[arg-type]
+        pooled = _attention(graph, value, network, tensors)  # type: ignore[arg-type]
         value = graph.layers(pooled, tensors, "layers.", activation="elu")
     else:
         raise DataError(f"a ranker of kind {ranker.name} is no network that ONNX is made of here")

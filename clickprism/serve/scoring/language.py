@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from threading import Lock
@@ -18,65 +18,61 @@ from clickprism.rankers.text_tokens import Layout, Pairs, Tokens, assemble, by_l
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.scoring.scorer import TOLERANCE, Candidates, Need, Scored, check_sample, open_session
 from clickprism.settings import build
-from clickprism.types import Float32, Float64
+from clickprism.types import Float32, Float64, Int64
 
 ENTRY: Final = 200  # bytes that an entry takes beside its value: the key, the places in two tables
 
 
 @final
 class TextCache:
-    """Vectors by texts, with a limit in bytes; several threads may use it at a time.
+    """Values by a pair of texts, with a limit in bytes; several threads may use it at a time.
 
-    Keys are BLAKE2b hashes of 128 bits of the texts and of the model's version: texts are not kept, and no model gets
-    the vectors of another.
-
-    >>> import numpy as np
-    >>> cache = TextCache("3f2a", most=10_000)
-    >>> keys = cache.keys("grapes", ["grape juice", "walking"])
-    >>> cache.put(keys[:1], [np.array([0.5], np.float32)])
-    >>> cache.get(keys), cache.hits, cache.misses
-    ([array([0.5], dtype=float32), None], 1, 1)
+    Keys are BLAKE2b hashes of 128 bits: texts are not kept. `misses` counts the values that were computed.
     """
 
-    def __init__(self, version: str, *, most: int) -> None:
-        self._version, self._most, self._held = version.encode(), most, 0
+    def __init__(self, *, most: int) -> None:
+        self._most, self._held, self.misses = most, 0, 0
         self._values: OrderedDict[bytes, Float32] = OrderedDict()
         self._lock = Lock()
-        self.hits = self.misses = 0
 
-    def keys(self, first: str, others: Iterable[str]) -> list[bytes]:
-        """Return the key of each pair of texts; the first is hashed once."""
+    def through(self, first: str, others: Sequence[str], compute: Callable[[Int64], Float32]) -> Float32:
+        """Return the value of each pair, [others, width]; `compute` is called with the places of unknown ones.
+
+        >>> cache = TextCache(most=10_000)
+        >>> for texts in (["grape juice", "walking"], ["walking", "rain"]):
+        ...     cache.through("grapes", texts, lambda places: np.ones((len(places), 1), np.float32)).shape, cache.misses
+        ((2, 1), 2)
+        ((2, 1), 3)
+        """
         text = first.encode("utf-8", "surrogatepass")
-        start = blake2b(self._version + len(text).to_bytes(8, "little") + text, digest_size=16)
-        found = []
+        start, keys = blake2b(len(text).to_bytes(8, "little") + text, digest_size=16), []
         for other in others:
             each = start.copy()
             each.update(other.encode("utf-8", "surrogatepass"))
-            found.append(each.digest())
-        return found
-
-    def get(self, keys: Sequence[bytes]) -> list[Float32 | None]:
-        """Return the value of each key, None if it is not known."""
+            keys.append(each.digest())
         with self._lock:
             found = [self._values.get(key) for key in keys]
             for key, value in zip(keys, found, strict=True):
                 if value is not None:
                     self._values.move_to_end(key)
-            known = sum(value is not None for value in found)
-            self.hits += known
-            self.misses += len(keys) - known
-        return found
+        new = [place for place, value in enumerate(found) if value is None]
+        if new:
+            computed = compute(np.array(new, np.int64))
+            with self._lock:
+                self.misses += len(new)
+                for place, value in zip(new, computed, strict=True):
+                    found[place] = value
+                    self._put(keys[place], value.copy())
+        return np.stack([value for value in found if value is not None])
 
-    def put(self, keys: Sequence[bytes], values: Sequence[Float32]) -> None:
-        """Remember values; forget those used longest ago if they take too much memory."""
-        with self._lock:
-            for key, value in zip(keys, values, strict=True):
-                old = self._values.pop(key, None)
-                self._held += value.nbytes + ENTRY - (0 if old is None else old.nbytes + ENTRY)
-                self._values[key] = value
-            while self._held > self._most:
-                _, gone = self._values.popitem(last=False)
-                self._held -= gone.nbytes + ENTRY
+    def _put(self, key: bytes, value: Float32) -> None:
+        """Remember a value; forget those used longest ago if all take too much memory."""
+        old = self._values.pop(key, None)
+        self._held += value.nbytes + ENTRY - (0 if old is None else old.nbytes + ENTRY)
+        self._values[key] = value
+        while self._held > self._most:
+            _, gone = self._values.popitem(last=False)
+            self._held -= gone.nbytes + ENTRY
 
 
 PAIRS, TEXTS, ABOUT, TOKENIZER, CORPUS = "pairs.onnx", "texts.onnx", "about.json", "tokenizer.json", "corpus.json"
@@ -98,7 +94,7 @@ class Reading:
         bias: The bias b of the log odds.
         slopes: Slopes u, one for each score of the prior; empty without one.
         text_tokens: Maximum number of tokens of a text that is read alone, for the prior.
-        int8: Whether the graphs are quantised.
+        int8: Whether the graphs are quantised, as by clickprism before November 2026.
     """
 
     padding: int
@@ -117,21 +113,12 @@ class LanguageReader:
     Without `pairs.onnx` w is 0, and no pair is read. Scores of pairs and states of texts are cached.
     """
 
-    def __init__(
-        self,
-        reading: Reading,
-        files: Mapping[str, bytes],
-        *,
-        version: str = "",
-        threads: int = 1,
-        file: object = "",
-        cached: bool = True,
-    ) -> None:
+    def __init__(self, reading: Reading, files: Mapping[str, bytes], *, threads: int = 1, file: object = "") -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError:
             raise MissingExtraError("lm", "scoring by a language model") from None
-        self.reading, self._cached = reading, cached
+        self.reading = reading
         self._tokenizer = Tokenizer.from_str(files[TOKENIZER].decode())
         self._layout = Layout.of(self._tokenizer, reading.padding)
         self._alone = _alone(self._tokenizer, reading.padding)
@@ -142,22 +129,17 @@ class LanguageReader:
 
         self._pairs = opened(PAIRS) if PAIRS in files else None
         self._texts = opened(TEXTS) if reading.slopes else None
-        self.known = TextCache(version, most=PAIR_BYTES if cached else 0)
-        self.states = TextCache(version, most=TEXT_BYTES)
+        self.known, self.states = TextCache(most=PAIR_BYTES), TextCache(most=TEXT_BYTES)
 
     def odds(self, query: str, texts: Sequence[str]) -> Float64:
         """Return the log odds of each text, [n]; equal texts are read once."""
         distinct, rows = distinct_texts(texts)
-        keys = self.known.keys(query, distinct) if self._cached else []
-        found = self.known.get(keys) if self._cached else [None] * len(distinct)
-        new = [place for place, value in enumerate(found) if value is None]
-        odds = np.array([np.nan if value is None else value[0] for value in found], dtype=np.float64)
-        if new:
-            odds[new] = self._read(query, [distinct[place] for place in new])
-            if self._cached:
-                self.known.put([keys[place] for place in new], [np.array([odds[place]], np.float32) for place in new])
-                odds[new] = odds[new].astype(np.float32)
-        return odds[rows]
+
+        def read(places: Int64) -> Float32:
+            return self._read(query, [distinct[place] for place in places])[:, None].astype(np.float32)
+
+        odds: Float64 = self.known.through(query, distinct, read)[rows, 0].astype(np.float64)
+        return odds
 
     def _read(self, query: str, texts: list[str]) -> Float64:
         reading, zero = self.reading, np.zeros(len(texts), np.int64)
@@ -178,18 +160,14 @@ class LanguageReader:
 
     def _states(self, texts: Sequence[str], tokens: Tokens) -> Float32:
         """Return the mean state of each text, [texts, width]."""
-        keys = self.states.keys("", texts)
-        found = self.states.get(keys)
-        new = np.array([place for place, value in enumerate(found) if value is None], dtype=np.int64)
-        if len(new):
+
+        def read(places: Int64) -> Float32:
             none = Tokens(np.empty(0, np.int32), np.zeros(2, np.int64))
-            zero, most = np.zeros(len(new), np.int64), self.reading.text_tokens
-            read = _batched(self._texts, pair_up(none, tokens, zero, new, layout=self._alone, most=most, most_query=0))
-            values = [row.copy() for row in read]
-            self.states.put([keys[place] for place in new.tolist()], values)
-            for place, value in zip(new.tolist(), values, strict=True):
-                found[place] = value
-        return np.stack([value for value in found if value is not None])
+            zero, most = np.zeros(len(places), np.int64), self.reading.text_tokens
+            pairs = pair_up(none, tokens, zero, places, layout=self._alone, most=most, most_query=0)
+            return _batched(self._texts, pairs)
+
+        return self.states.through("", texts, read)
 
 
 def _batched(session: Any, pairs: Pairs) -> Float32:
@@ -228,7 +206,7 @@ def _corpus(about: dict[str, Any]) -> BM25Corpus:
 
 SMALL: Final = 1e-6
 INT8: Final = 0.02
-"""A warm scorer in int8 may differ by so much: other processors round states to other whole numbers."""
+"""A quantised scorer may differ by so much: other processors round states to other whole numbers."""
 
 
 @final
@@ -245,7 +223,7 @@ class LanguageScorer:
         try:
             files = {name: bundle.read(name) for name in FILES if name in bundle.manifest.files}
             reading = build(Reading, json.loads(files[ABOUT]), path=ABOUT)
-            self._reader = LanguageReader(reading, files, version=bundle.version, threads=threads, file=bundle.folder)
+            self._reader = LanguageReader(reading, files, threads=threads, file=bundle.folder)
         except ClickprismError:
             raise
         except Exception as error:

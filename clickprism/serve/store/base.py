@@ -15,24 +15,22 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from zlib import crc32
 
 import msgspec
 import numpy as np
 
 from clickprism._util.tables import Table
-from clickprism.errors import ClickprismError, DataError, SettingError
+from clickprism.errors import ClickprismError, DataError
 from clickprism.types import Bool, Float32, Float64, Int64, check
 
 REMEDY: Final = "Publish it again: clickprism store publish"
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Version of the stored format; readers refuse any other."""
 IMPUTED: Final = "imputed"
 """The field with the imputed relevance of a pair."""
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
 """How the address of a Redis server starts; anything else is a folder."""
-PASSWORD_VARIABLE: Final = "CLICKPRISM_REDIS_PASSWORD"  # noqa: S105 - the name of the variable
-"""Where the password of a Redis server is, when its address has none."""
 
 
 class StoreUnavailableError(ClickprismError):
@@ -186,33 +184,16 @@ def describe_store(url: str | Path) -> StoreDescription:
     return StoreDescription(str(url), info.version, info.as_of, round(info.age(), 1), info.pairs, info.fields)
 
 
-def typed_address(url: str) -> str:
-    """Return the address of a store; refuse a password in it, which every user sees in the list of processes.
-
-    >>> typed_address("redis://me:secret@db:6380/1")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    clickprism.errors.SettingError: store must not contain a password, ... instead, got 'redis://me:...@db:6380/1'
-    """
-    parts = urlsplit(url)
-    names, at, host = parts.netloc.rpartition("@")
-    user, colon, _ = names.partition(":")
-    options = dict(parse_qsl(parts.query))
-    if not is_remote(url) or (not colon and "password" not in options):
-        return url
-    options |= {"password": "..."} if "password" in options else {}
-    shown = urlunsplit(parts._replace(netloc=f"{user}{':...' if colon else ''}{at}{host}", query=urlencode(options)))
-    must = f"not contain a password, which the list of processes shows; set {PASSWORD_VARIABLE} instead"
-    raise SettingError("store", shown, must)
-
-
-# The rows of one query as bytes, in the same form in every store: a header, document ids, float32 rows.
+# The rows of one query as bytes, in the same form in every store.
 #
-#     magic (4) · documents (u32) · bytes of ids (u32) · fields (u32) · sum (u64) · ids · rows, each padded to 8 bytes
+#     magic (4) · CRC-32 of all that follows (u32) · fields (u32) · bytes of the ids (u32) · ids · float32 rows
 #
-# Ids are UTF-8, separated by NUL, in the order of the rows. `sum` is that of all 8-byte words after it.
+# The ids are a MessagePack map from each id to its row, padded to 4 bytes: one call decodes it to a dictionary.
 KEY_BYTES: Final = 500
-_HEADER: Final = struct.Struct("<4sIIIQ")
-_MAGIC: Final = b"cpN1"
+_HEADER: Final = struct.Struct("<4sIII")
+_SUMMED: Final = 8  # where the sum begins
+_MAGIC: Final = b"cpN2"
+_PLACES: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
 Buffer: TypeAlias = bytes | memoryview
 
 
@@ -229,28 +210,26 @@ def query_key(query_id: str) -> bytes:
 def pack(document_ids: Sequence[str], rows: Float32) -> bytes:
     """Return the documents of one query, each once, with their rows, [n, L].
 
-    >>> block = unpack(pack(["b", "a"], np.array([[1.0], [2.0]], np.float32)), fields=1, what="q")
+    >>> block = unpack(pack(["b", "a"], np.array([[1.0], [2.0]], np.float32)), fields=1)
     >>> block.places, block.rows.tolist()
     ({'b': 0, 'a': 1}, [[1.0], [2.0]])
     """
-    ids, values = "\0".join(document_ids).encode(), np.ascontiguousarray(rows, "<f4").tobytes()
-    body = b"".join([ids, bytes(-len(ids) % 8), values, bytes(-len(values) % 8)])
-    total = int(np.frombuffer(body, "<u8").sum(dtype=np.uint64))
-    return _HEADER.pack(_MAGIC, len(document_ids), len(ids), rows.shape[1], total) + body
+    ids = msgspec.msgpack.encode(dict(zip(document_ids, range(len(rows)), strict=True)))
+    values = np.ascontiguousarray(rows, "<f4").tobytes()
+    packed = b"".join([_HEADER.pack(_MAGIC, 0, rows.shape[1], len(ids)), ids, bytes(-len(ids) % 4), values])
+    total = crc32(memoryview(packed)[_SUMMED:])
+    return b"".join([_MAGIC, total.to_bytes(4, "little"), packed[_SUMMED:]])
 
 
-def unpack(value: Buffer, *, fields: int, what: str) -> Block:
-    """Return the values that `pack` packed; a DataError that names `what` if it is damaged or of another version."""
-    start = _HEADER.size
-    magic, count, size, width, total = _HEADER.unpack_from(value) if len(value) >= start else (b"", 0, 0, 0, 0)
-    first = start + size + -size % 8
-    end = first + 4 * count * width
-    whole = magic == _MAGIC and width == fields and count > 0 and len(value) == end + -end % 8
-    if whole and int(np.frombuffer(value, "<u8", offset=start).sum(dtype=np.uint64)) == total:
-        names = str(value[start : start + size], "utf-8").split("\0")
-        rows: Float32 = np.ndarray((count, width), "<f4", value, first)
-        return Block(rows if rows.flags.aligned else rows.copy(), dict(zip(names, range(count), strict=True)), {})
-    raise DataError("is damaged, or of another version", file=what, remedy=REMEDY)
+def unpack(value: Buffer, *, fields: int) -> Block | None:
+    """Return the values that `pack` packed; None if they are damaged or of another version."""
+    view, start = memoryview(value), _HEADER.size
+    magic, total, width, size = _HEADER.unpack_from(view) if len(view) >= start else (b"", 0, 0, 0)
+    if magic != _MAGIC or width != fields or crc32(view[_SUMMED:]) != total:
+        return None
+    places = _PLACES(view[start : start + size])
+    rows: Float32 = np.ndarray((len(places), width), "<f4", view, start + size + -size % 4)
+    return Block(rows if rows.flags.aligned else rows.copy(), places, {})
 
 
 @final
@@ -270,6 +249,11 @@ class Block(msgspec.Struct, frozen=True, eq=False):
         except KeyError:
             places = np.array([self.places.get(name, -1) for name in document_ids], np.int64)
             return Found(self.rows, places, False, info, scores, held)
+
+
+def damaged(query_id: str, where: object) -> DataError:
+    """Return the error of a query whose rows `unpack` refused."""
+    return DataError("is damaged, or of another version", file=f"{where}: the query {query_id!r}", remedy=REMEDY)
 
 
 def nothing(document_ids: Sequence[str], info: StoreInfo) -> Found:

@@ -175,6 +175,7 @@ def publish(
         (settings.imputed, {"chosen": {"imputation": IMPUTED}}),
         (settings.estimates, {"chosen": dict(zip(COUNTS, EVIDENCE, strict=True)), "empty": 0.0}),
     ]
+    target = builder(to, grace=settings.grace, waiting=lambda: note("Waiting for another process that publishes here."))
     try:
         with tempfile.TemporaryDirectory(prefix="clickprism-") as spill:
             config: dict[str, Any] = {
@@ -186,11 +187,7 @@ def publish(
                 sources = [] if log is None else [snapshot_source(read_snapshot(log, version=settings.snapshot))]
                 sources += [table_source(connection, path, **more) for path, more in tables if path is not None]
                 info = _describe(sources, settings.as_of)
-
-                def waiting() -> None:
-                    note("Waiting for another process that publishes to this store.")
-
-                with builder(to, grace=settings.grace, waiting=waiting) as target:
+                with target:
                     there = target.present()
                     if there is not None and there.version == info.version:
                         return Published(there, False, 0, 0, round(time.monotonic() - started, 3))
@@ -287,6 +284,4 @@ def _checked(query: str, documents: list[str], parts: list[Float32]) -> tuple[st
     if len(set(documents)) < len(documents):
         twice = next(name for name, group in groupby(documents) if len(list(group)) > 1)
         raise DataError(f"the pair of {query!r} and {twice!r} comes twice", remedy="Keep one row for each pair")
-    if "\0" in query or "\0" in "".join(documents):
-        raise DataError(f"an id of the query {query!r} has a NUL in it", remedy="Remove such ids")
     return query, documents, parts[0] if len(parts) == 1 else np.concatenate(parts)

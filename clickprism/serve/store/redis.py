@@ -23,11 +23,11 @@ import redis
 from clickprism._util.crash_points import crash_point
 from clickprism.errors import DataError, SettingError
 from clickprism.serve.store.base import (
-    PASSWORD_VARIABLE,
     REMEDY,
     Found,
     StoreInfo,
     StoreUnavailableError,
+    damaged,
     nothing,
     pack,
     query_key,
@@ -36,36 +36,41 @@ from clickprism.serve.store.base import (
 from clickprism.types import Float32
 
 PREFIX: Final = "clickprism"
+PASSWORD_VARIABLE: Final = "CLICKPRISM_REDIS_PASSWORD"  # noqa: S105 - the name of the variable
 _TIMEOUT: Final = 5.0
 _KEYS: Final = 1000
 
 
 @final
 class RedisAddress:
-    """A server, and the prefix of all keys there; neither its text nor its errors have a password in them.
+    """A server, and the prefix of all keys there.
 
-    >>> RedisAddress("redis://me:secret@db:6380/1?prefix=shop")
+    >>> RedisAddress("redis://me@db:6380/1?prefix=shop")
     redis://db:6380/1?prefix=shop
+    >>> RedisAddress("redis://me:secret@db")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    clickprism.errors.SettingError: store must not contain a password, ... instead, got 'redis://...'
     """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
-            remedy = "be redis://user:password@host:port/0, with / # ? @ of a password as %2F %23 %3F %40"
-            raise SettingError("store", f"{parts.scheme}://...", remedy)
+        user, _, host = parts.netloc.rpartition("@")
         options = dict(parse_qsl(parts.query))
+        unescaped = parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment
+        if ":" in user or "password" in options or unescaped:
+            must = f"not contain a password, which the list of processes shows; set {PASSWORD_VARIABLE} instead"
+            raise SettingError("store", f"{parts.scheme}://...", must)
         self.prefix = options.pop("prefix", PREFIX)
         if not self.prefix or any(sign in self.prefix for sign in "*?[]\\:"):
             raise SettingError("prefix", self.prefix, "be a text without any of *?[]:\\")
         self._url = urlunsplit(parts._replace(query=urlencode(options)))
-        host = parts.netloc.rpartition("@")[2]
         self._shown = urlunsplit(parts._replace(netloc=host, query=urlencode({"prefix": self.prefix})))
 
     def __repr__(self) -> str:
         return self._shown
 
     def connect(self) -> redis.Redis:
-        """Return a client; it connects when it is used. A password in the address goes before that of the variable."""
+        """Return a client with the password of the environment; it connects when it is used."""
         password = os.environ.get(PASSWORD_VARIABLE)
         try:
             return redis.Redis.from_url(
@@ -114,7 +119,9 @@ class RedisSnapshot:
         now, value = found
         if value is None:
             return nothing(document_ids, self.info), now == self.name
-        block = unpack(value, fields=len(self.info.fields), what=f"{self._address}: the query {query_id!r}")
+        block = unpack(value, fields=len(self.info.fields))
+        if block is None:
+            raise damaged(query_id, self._address)
         return block.find(document_ids, self.info), now == self.name
 
 
