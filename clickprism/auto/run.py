@@ -403,6 +403,7 @@ def write_auto_bundle(
         feature_names=logged.feature_names,
         observation=observation,
         data={
+            "ranker": choice["summary"],
             "clicks": "of the log",
             "searches": logged.clicks.sessions,
             "queries": len(lists),

@@ -170,8 +170,6 @@ class ServeSettings:
         max_feature_age: Age in seconds after which features of the store are marked as stale; by default never.
         refuse_stale: Answer with status 503 when the features are stale.
         log_queries: Include queries and query ids, which may be personal data, in the request log.
-        follow_every: Seconds between two checks for a newly promoted bundle.
-        warm_wait: Seconds that a worker waits for its models before it listens without being ready.
         drain: Seconds for requests to finish when the service stops.
 
     >>> ServeSettings(port=70000)
@@ -196,14 +194,12 @@ class ServeSettings:
     max_feature_age: float | None = None
     refuse_stale: bool = False
     log_queries: bool = False
-    follow_every: float = 0.2
-    warm_wait: float = 10.0
     drain: float = 10.0
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(("workers", "max_body", "max_documents", "max_waiting"), (1, None))
         check_fields(self, port=(0, 65535), rerank_depth=(0, None), **counts)
-        for name in ("timeout", "max_feature_age", "follow_every", "drain"):
+        for name in ("timeout", "max_feature_age", "drain"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be a number of seconds above 0")
         if self.refuse_stale and self.max_feature_age is None:

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -108,9 +108,9 @@ async def started(
     source: Path, settings: ServeSettings, *, token: str | None = TOKEN, request_lines: bool = True
 ) -> AsyncIterator[Service]:
     """A service in this process, warm."""
-    settings = replace(settings, warm_wait=LIMIT)
     service = Service(source, settings, token=token, request_lines=request_lines)
     await service.start()
+    await asyncio.to_thread(service.models.warm.wait, LIMIT)
     try:
         yield service
     finally:

@@ -76,7 +76,7 @@ def test_a_pointer_to_a_broken_bundle_leaves_the_old_one(bundles: list[Path], tm
     async def work() -> None:
         deployment = Deployment(tmp_path / "shop")
         deployment.promote(bundles[0])
-        async with started(deployment.folder, ServeSettings(follow_every=0.01)) as service:
+        async with started(deployment.folder, ServeSettings()) as service:
             good = version(bundles[0])
             (tmp_path / "shop" / "bundles" / ("0" * 16)).mkdir()
             deployment.point("0" * 16)
@@ -109,9 +109,10 @@ def test_a_pointer_to_a_broken_bundle_leaves_the_old_one(bundles: list[Path], tm
 
 @pytest.mark.parametrize("swaps", [40, pytest.param(1000, marks=pytest.mark.long)])
 def test_an_answer_is_of_one_model_and_one_snapshot_while_both_change(
-    swaps: int, bundles: list[Path], tmp_path: Path
+    swaps: int, bundles: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under load, the scores of each answer are those of the versions that it names."""
+    monkeypatch.setattr("clickprism.serve.http.models.FOLLOW_SECONDS", 0.001)
     deployment, factors = Deployment(tmp_path / "shop"), {version(bundles[0]): 1.0, version(bundles[1]): 10.0}
     for each in bundles[:2]:
         deployment.promote(each)
@@ -150,7 +151,7 @@ def test_an_answer_is_of_one_model_and_one_snapshot_while_both_change(
             await asyncio.sleep(0.001)
 
     async def work() -> None:
-        settings = ServeSettings(store=str(store), follow_every=0.001)
+        settings = ServeSettings(store=str(store))
         async with started(deployment.folder, settings, request_lines=False) as service:
             try:
                 await asyncio.gather(asyncio.to_thread(swap, service), *(load(service) for _ in range(4)))

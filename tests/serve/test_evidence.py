@@ -21,7 +21,7 @@ from clickprism.serve.bundle.build import write_bundle
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.http import request as requests
 from clickprism.serve.http.app import Service
-from clickprism.serve.http.request import Tokens, read_tokens
+from clickprism.serve.http.request import Guard, read_tokens
 from clickprism.serve.scoring.evidence import FIELDS, Evidence, fit_evidence
 from clickprism.serve.settings import PublishSettings, ServeSettings
 from clickprism.serve.store.publish import publish
@@ -240,4 +240,4 @@ def test_a_file_without_usable_tokens_is_refused_at_the_start(tmp_path: Path, co
     with pytest.raises(ClickprismError, match="one token of printable ASCII"):
         read_tokens(file)
     with pytest.raises(ClickprismError, match="cannot be read"):
-        Tokens(file=tmp_path / "none")
+        Guard(file=tmp_path / "none")

@@ -151,7 +151,7 @@ def test_the_service_interleaves_the_share_of_the_requests_until_it_ends(deploym
         return {each for each, answer in asked.items() if answer.json.get("interleaved")}
 
     async def work() -> None:
-        async with started(deployment.folder, ServeSettings(follow_every=0.01)) as service:
+        async with started(deployment.folder, ServeSettings()) as service:
             assert await interleaved(service) == {each for each in ids if is_interleaved(each, 0.2)}
             rollout.stop(deployment)
             challenger = service.models.challenger

@@ -172,6 +172,12 @@ class BundleManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evidence: Evidence | None = None
 
     @property
+    def ranker(self) -> str:
+        """What was trained, and by which method."""
+        what = f"{self.data['ranker']} ({self.kind})" if "ranker" in self.data else self.kind
+        return f"{what}, trained by {self.method.get('name', 'an unknown method')}"
+
+    @property
     def within_list(self) -> bool:
         """Whether features are normalised within each list, so that scores depend on the other documents."""
         return str((self.normaliser or {}).get("kind")).startswith("query-")
@@ -266,7 +272,7 @@ class Bundle:
         rows = [
             ["name", own.name],
             ["version", self.version],
-            ["ranker", f"{own.kind}, trained by {own.method.get('name', 'an unknown method')}"],
+            ["ranker", own.ranker],
             ["input", f"{len(own.feature_names)} features{click_vector}"],
             *[[name, f"{value:.4f}"] for name, value in own.metrics.items()],
             *([] if own.scope is None else [["scope", own.scope.sentence()]]),

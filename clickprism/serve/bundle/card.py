@@ -47,7 +47,7 @@ def model_card(manifest: BundleManifest) -> str:
     normaliser = manifest.normaliser
     text = template.render(
         bundle=manifest,
-        kinds=KINDS,
+        what=str(manifest.data.get("ranker", KINDS.get(manifest.kind, manifest.kind))),
         data=described_data(manifest.data),
         method=_described(manifest),
         settings={name: value for name, value in manifest.method.items() if name != "name"},
@@ -58,13 +58,15 @@ def model_card(manifest: BundleManifest) -> str:
 
 
 def described_data(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a ranker was trained on, for people; how features were encoded is for the service.
+    """Return what a ranker was trained on, for people.
 
     >>> described_data({"clicks": "of the log", "searches": 40000, "encoding": {}})
     [('clicks', 'of the log'), ('searches', '40,000')]
     """
     return [
-        (name, f"{value:,}" if type(value) is int else str(value)) for name, value in data.items() if name != "encoding"
+        (name, f"{value:,}" if type(value) is int else str(value))
+        for name, value in data.items()
+        if name not in ("encoding", "ranker")
     ]
 
 

@@ -88,7 +88,7 @@ class DeploymentStatus:
         rows = [
             ["current version", self.version],
             ["since", self.since],
-            ["bundle", f"{manifest.name} ({manifest.kind}, trained by {manifest.method.get('name')})"],
+            ["bundle", f"{manifest.name}: {manifest.ranker}"],
             *([] if manifest.scope is None else [["scope", manifest.scope.sentence()]]),
             ["previous versions", ", ".join(self.previous) or "none"],
         ]

@@ -28,7 +28,7 @@ from clickprism.serve.http.models import Models
 from clickprism.serve.http.problems import CONTENT_TYPE as PROBLEM
 from clickprism.serve.http.problems import Problem
 from clickprism.serve.http.ranking import RankRoute
-from clickprism.serve.http.request import BUSY, Answer, Call, Guard, Tokens, write_line
+from clickprism.serve.http.request import BUSY, Answer, Call, Guard, write_line
 from clickprism.serve.page.page import Page, page_files
 from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import is_remote
@@ -53,12 +53,11 @@ class Service:
         self.metrics = Metrics()
         self.models = Models(source, settings, self.metrics, log_swaps=request_lines)
         self.waiting = 0
-        tokens = Tokens(token, settings.token_file)
-        self.guard = Guard(tokens)
+        self.guard = Guard(token, settings.token_file)
         self._ranking = RankRoute(settings, self.models, self.metrics)
         self._intake = None if settings.log is None else Intake(settings.log, settings)
         self._remote = is_remote(settings.store)
-        page = Page(settings, self.models, tokens)
+        page = Page(settings, self.models, self.guard)
         self.router = Router(redirect_slashes=False, default=Endpoint(self, "none", {}), lifespan=self._lifespan)
         self.add("/v1/rank", "rank", POST=self._ranking.take)
         self.add("/v1/events", "events", POST=self._events)
@@ -67,7 +66,7 @@ class Service:
         self.add("/metrics", "metrics", GET=self._metrics)
         self.add("/healthz", "healthz", open_to_all=True, GET=_always(Answer(ENCODE(HealthAnswer("ok")))))
         self.add("/readyz", "readyz", open_to_all=True, GET=self._ready)
-        openapi = Answer(ENCODE(document(settings, token=tokens.needed)))
+        openapi = Answer(ENCODE(document(settings, token=self.guard.needs_token)))
         self.add("/openapi.json", "openapi", open_to_all=True, GET=_always(openapi))
         self.add("/", "page", open_to_all=True, GET=page.show)
         self.add("/session", "page", open_to_all=True, POST=page.enter)
@@ -84,7 +83,7 @@ class Service:
         await self.router(scope, receive, send)
 
     async def start(self) -> None:
-        """Load and warm the models in a thread; go on when they are warm, or after `warm_wait` seconds."""
+        """Load and warm the models in a thread; go on when they are warm, or after some seconds."""
         if self._intake is not None:
             self._intake.start()
         await self.models.start()

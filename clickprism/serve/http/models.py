@@ -29,6 +29,8 @@ from clickprism.serve.settings import ServeSettings
 from clickprism.serve.store.base import FeatureStore, open_store
 from clickprism.types import Int64
 
+FOLLOW_SECONDS: Final = 0.2  # between two looks for a newly promoted bundle
+WARM_SECONDS: Final = 10.0  # until a worker listens without being ready
 RETRY: Final = 30.0
 """Seconds until a broken model is tried again, if the pointer does not change before."""
 
@@ -210,20 +212,20 @@ class Models:
         self.store: FeatureStore | None = None
         named = {"current": self.current, "shadow": self._shadowed, "interleaved": self.challenger}
         self._followers = {role: follower for role, follower in named.items() if follower is not None}
-        self._stopping, self._looked = threading.Event(), threading.Event()
+        self._stopping, self.warm = threading.Event(), threading.Event()
         self._watch = threading.Thread(target=self._look, name="clickprism-follow", daemon=True)
 
     async def start(self) -> None:
-        """Load and warm in a thread; go on when all are warm, or after `warm_wait` seconds."""
+        """Load and warm in a thread; go on when all are warm, or after `WARM_SECONDS`."""
         self._watch.start()
-        await asyncio.to_thread(self._looked.wait, self._settings.warm_wait)
+        await asyncio.to_thread(self.warm.wait, WARM_SECONDS)
 
     def _look(self) -> None:
         while not self._stopping.is_set():
             for follower in self._followers.values():
                 follower.look()
-            self._looked.set()
-            self._stopping.wait(self._settings.follow_every)
+            self.warm.set()
+            self._stopping.wait(FOLLOW_SECONDS)
 
     async def stop(self) -> None:
         """End the threads, and close the store."""

@@ -161,42 +161,6 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-@final
-class Tokens:
-    """The tokens that are valid now: the given one, or those of a file, which is read again when it changes.
-
-    Without a token and a file, no authentication is needed. A file that breaks leaves the tokens as they were.
-    """
-
-    def __init__(self, token: str | None = None, file: Path | None = None) -> None:
-        self._file = file
-        self._values: tuple[bytes, ...] = () if token is None else (token.encode(),)
-        self._seen: object = None
-        self._next = 0.0
-        if file is not None:
-            self._values = read_tokens(file)
-
-    @property
-    def needed(self) -> bool:
-        """Whether requests need a token at all."""
-        return self._file is not None or bool(self._values)
-
-    @property
-    def values(self) -> tuple[bytes, ...]:
-        """The tokens, the first of which signs cookies."""
-        if self._file is not None and time.monotonic() >= self._next:
-            self._next = time.monotonic() + TOKEN_SECONDS
-            with suppress(DataError):
-                seen = stamp(self._file)
-                if seen != self._seen:
-                    self._values, self._seen = read_tokens(self._file), seen
-        return self._values
-
-    def knows(self, given: bytes) -> bool:
-        """Return whether a token is valid, in a time that does not depend on where it differs."""
-        return sum(hmac.compare_digest(given, each) for each in self.values) > 0
-
-
 def read_tokens(file: Path) -> tuple[bytes, ...]:
     """Return the tokens of a file, one per line; an error if there is none, or one cannot be sent in a header."""
     try:
@@ -213,15 +177,36 @@ def read_tokens(file: Path) -> tuple[bytes, ...]:
 class Guard:
     """Decides who may send requests: by the `Authorization` header, or without a token by the `Host`.
 
-    >>> Guard(Tokens("secret")).check_token(b"Bearer secret")
-    >>> Guard(Tokens()).check_token(None)
-    >>> Guard(Tokens("secret")).check_token(b"Bearer guess")
+    The valid tokens are the given one, or those of a file, which is read again when it changes. A file that breaks
+    leaves the tokens as they were.
+
+    >>> Guard("secret").check_token(b"Bearer secret")
+    >>> Guard().check_token(None)
+    >>> Guard("secret").check_token(b"Bearer guess")
     Traceback (most recent call last):
     clickprism.serve.http.problems.Problem: the token is not that of this service
     """
 
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens, self._open = tokens, not tokens.needed
+    def __init__(self, token: str | None = None, file: Path | None = None) -> None:
+        self._file, self._seen, self._next = file, None, 0.0
+        given = () if token is None else (token.encode(),)
+        self._tokens: tuple[bytes, ...] = given if file is None else read_tokens(file)
+        self.needs_token = bool(self._tokens)
+
+    @property
+    def tokens(self) -> tuple[bytes, ...]:
+        """The valid tokens, the first of which signs cookies."""
+        if self._file is not None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + TOKEN_SECONDS
+            with suppress(DataError):
+                seen: Any = stamp(self._file)
+                if seen != self._seen:
+                    self._tokens, self._seen = read_tokens(self._file), seen
+        return self._tokens
+
+    def knows(self, given: bytes) -> bool:
+        """Return whether a token is valid, in a time that does not depend on where it differs."""
+        return sum(hmac.compare_digest(given, each) for each in self.tokens) > 0
 
     def check_host(self, call: Call) -> None:
         """Raise a problem of status 400 without exactly one `Host`, and without a token 421 if it is another machine.
@@ -231,16 +216,16 @@ class Guard:
         hosts = [value for name, value in call.scope["headers"] if name == b"host"]
         if len(hosts) != 1:
             raise Problem(400, f"the request has {len(hosts)} Host headers, not one", kind="malformed")
-        if self._open and not _is_here(hosts[0]):
+        if not self.needs_token and not _is_here(hosts[0]):
             detail = "without a token the service answers to names of this machine only, such as localhost"
             raise Problem(421, detail, kind="host")
 
     def check_token(self, header: bytes | None) -> None:
         """Raise a problem of status 401 unless the header has a valid token."""
-        if self._open:
+        if not self.needs_token:
             return
         scheme, _, given = (header or b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not self._tokens.knows(given.strip()):
+        if scheme.lower() != b"bearer" or not self.knows(given.strip()):
             detail = "the token is not that of this service"
             detail = detail if header else "a token is needed: send it as Authorization: Bearer ..."
             raise Problem(401, detail, kind="unauthorised", headers=_CHALLENGE)

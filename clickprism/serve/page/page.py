@@ -19,7 +19,7 @@ from clickprism.serve.bundle.card import described_data
 from clickprism.serve.bundle.examples import Examples, read_examples
 from clickprism.serve.http.models import Live, Models
 from clickprism.serve.http.problems import Problem
-from clickprism.serve.http.request import BUSY, Answer, Call, Tokens
+from clickprism.serve.http.request import BUSY, Answer, Call, Guard
 from clickprism.serve.page.view import (
     CHART,
     Curve,
@@ -73,29 +73,29 @@ def page_files() -> Mapping[str, Answer]:
 class Sessions:
     """Cookies of those who gave a valid token; without tokens no one needs one.
 
-    >>> sessions = Sessions(Tokens("secret"))
+    >>> sessions = Sessions(Guard("secret"))
     >>> cookie = sessions.opened()
-    >>> sessions.knows(cookie), sessions.knows(b"clickprism=1.00"), Sessions(Tokens("other")).knows(cookie)
+    >>> sessions.knows(cookie), sessions.knows(b"clickprism=1.00"), Sessions(Guard("other")).knows(cookie)
     (True, False, False)
     """
 
-    def __init__(self, tokens: Tokens) -> None:
-        self.tokens = tokens
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
 
     def opened(self) -> bytes:
         """Return the `Set-Cookie` of someone who gave a token; it ends with the token that signs it."""
-        signed = _signed(int(time.time()) + SECONDS, next(iter(self.tokens.values), b""))
+        signed = _signed(int(time.time()) + SECONDS, next(iter(self.guard.tokens), b""))
         return COOKIE + b"=" + signed + RULES + b"; Max-Age=" + str(SECONDS).encode()
 
     def knows(self, header: bytes | None) -> bool:
         """Return whether a `Cookie` header has a cookie of a valid token that is not too old."""
-        if not self.tokens.needed:
+        if not self.guard.needs_token:
             return True
         for part in (header or b"").split(b";"):
             name, _, value = part.strip().partition(b"=")
             until = value.partition(b".")[0]
             if name == COOKIE and until.isdigit() and len(until) < 16 and int(until) > time.time():
-                return any(hmac.compare_digest(value, _signed(int(until), each)) for each in self.tokens.values)
+                return any(hmac.compare_digest(value, _signed(int(until), each)) for each in self.guard.tokens)
         return False
 
 
@@ -108,8 +108,8 @@ def _signed(until: int, token: bytes) -> bytes:
 class Page:
     """The page of a service."""
 
-    def __init__(self, settings: ServeSettings, models: Models, tokens: Tokens) -> None:
-        self._settings, self._models, self._sessions = settings, models, Sessions(tokens)
+    def __init__(self, settings: ServeSettings, models: Models, guard: Guard) -> None:
+        self._settings, self._models, self._sessions = settings, models, Sessions(guard)
         environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
         environment.filters["minute"] = _minute
         environment.filters["code"] = lambda text: Markup(code_html(text))  # noqa: S704 - it escapes
@@ -136,8 +136,8 @@ class Page:
             body = await call.read(limit=MOST_FORM, timeout=self._settings.timeout)
         finally:
             self._entering -= 1
-        tokens = self._sessions.tokens
-        if tokens.needed and not tokens.knows(_field(body, "token").strip().encode()):
+        guard = self._sessions.guard
+        if guard.needs_token and not guard.knows(_field(body, "token").strip().encode()):
             return self._answer({"locked": True, "wrong": True, "view": None}, 401)
         return _to_page(self._sessions.opened())
 
@@ -160,7 +160,7 @@ class Page:
         top = max([1.0, *curve.values, *curve.upper])
         return {
             "locked": False,
-            "session": self._sessions.tokens.needed,
+            "session": self._sessions.guard.needs_token,
             "wanted": wanted.strip(),
             "known": examples.queries[:1000],
             "total": len(examples.queries),
@@ -200,7 +200,7 @@ class Page:
         manifest = live.manifest
         facts = [
             ("model", f"{manifest.name} ({live.version})"),
-            ("ranker", f"{manifest.kind}, trained by {manifest.method.get('name', '?')}"),
+            ("ranker", manifest.ranker),
             ("serving since", f"{live.since:%Y-%m-%d %H:%M} UTC"),
             ("created", f"{_minute(manifest.created)}, clickprism {manifest.clickprism}"),
             *(("data" if name == "name" else name, text) for name, text in described_data(manifest.data)),
