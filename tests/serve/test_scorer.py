@@ -182,7 +182,6 @@ def test_ids_that_a_spreadsheet_would_run_are_escaped_if_that_is_asked_for(safe:
 def test_a_column_that_is_no_number_is_named(tmp_path: Path, name: str, text: str) -> None:
     bundle = Bundle.load(linear_bundle(tmp_path / "bundle", [1.0, 2.0]))
     (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=rf"{name}: cannot be read \(.*Could not convert string .old. to .*\)") as found:
+    with pytest.raises(DataError, match=rf"{name}: .*[Cc]olumn.*age") as found:
         score_file(bundle, tmp_path / name, tmp_path / "scores.csv")
-    assert "column" in str(found.value)
     assert "\n" not in str(found.value)

@@ -1,9 +1,8 @@
-"""Score files with a bundle: LETOR text, Parquet (in parts), CSV, TSV or JSON lines."""
+"""Score files with a bundle: LETOR text, or a table of CSV, TSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
@@ -14,18 +13,9 @@ from clickprism._util.tables import Table
 from clickprism.errors import DataError
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.scoring.scorer import Candidates, Scorer, open_scorer
-from clickprism.types import Float32
 
 IDS: Final = ("query_id", "document_id")
-TABLES: Final = {
-    ".parquet": "read_parquet(?)",
-    ".csv": "read_csv(?, header = true, all_varchar = true)",
-    ".tsv": "read_csv(?, header = true, all_varchar = true)",
-    ".jsonl": "read_json(?, format = 'newline_delimited')",
-}
-"""What DuckDB reads a kind of table with."""
-ROWS: Final = 65_536
-Block: TypeAlias = tuple[dict[str, Any], Candidates]  # the ids of rows of a file, and what is scored
+Documents: TypeAlias = tuple[dict[str, Any], Candidates]  # the ids of the rows of a file, and what is scored
 
 
 @final
@@ -62,35 +52,28 @@ def score_file(
     the values of click vectors; other columns are ignored. If features are normalised within a list, the rows of a
     query must follow one another.
     """
-    from clickprism.relevance.pair_files import check_suffix, write_rows
+    from clickprism.relevance.pair_files import SUFFIXES, check_suffix, write_rows
 
     start = time.perf_counter()
     check_suffix(out)
     scorer = open_scorer(bundle, threads=threads)
     if "texts" in scorer.needs:
         raise DataError("the ranker reads texts, which files of features do not have", file=file)
-    ids: dict[str, list[Any]] = {}
-    scores = []
-    for named, candidates in _blocks(file, scorer, whole=bundle.manifest.within_list):
-        scores.append(scorer.score(candidates).scores)
-        for name, values in named.items():
-            ids.setdefault(name, []).append(values)
-    if not scores:
-        raise DataError("has no row to score", file=file)
-    columns: dict[str, Any] = {name: np.concatenate(parts) for name, parts in ids.items()}
-    columns["score"] = np.concatenate(scores)
-    write_rows(out, columns, spreadsheet_safe=spreadsheet_safe)
-    seconds = round(time.perf_counter() - start, 3)
-    return ScoredFile(bundle.manifest.name, bundle.version, len(columns["score"]), seconds, out)
-
-
-def _blocks(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
     if not file.is_file():
         raise DataError("does not exist", file=file, remedy="Name a file of LETOR text, Parquet, CSV or JSON lines")
-    return _table(file, scorer, whole=whole) if file.suffix in TABLES else _letor(file, scorer)
+    if file.suffix in SUFFIXES:
+        ids, candidates = _table(file, scorer, whole=bundle.manifest.within_list)
+    else:
+        ids, candidates = _letor(file, scorer)
+    if not len(candidates):
+        raise DataError("has no row to score", file=file)
+    scores = scorer.score(candidates).scores
+    write_rows(out, {**ids, "score": scores}, spreadsheet_safe=spreadsheet_safe)
+    seconds = round(time.perf_counter() - start, 3)
+    return ScoredFile(bundle.manifest.name, bundle.version, len(scores), seconds, out)
 
 
-def _letor(file: Path, scorer: Scorer) -> Iterator[Block]:
+def _letor(file: Path, scorer: Scorer) -> Documents:
     from clickprism.data.letor import read_letor
 
     if scorer.click_fields:
@@ -100,47 +83,33 @@ def _letor(file: Path, scorer: Scorer) -> Iterator[Block]:
     ids: dict[str, Any] = {"query_id": lists.query_ids[lists.list_of]}
     if lists.document_ids is not None:
         ids["document_id"] = lists.document_ids
-    yield ids, Candidates(features=lists.features, offsets=lists.offsets)
+    return ids, Candidates(features=lists.features, offsets=lists.offsets)
 
 
-def _table(file: Path, scorer: Scorer, *, whole: bool) -> Iterator[Block]:
-    import duckdb
+def _table(file: Path, scorer: Scorer, *, whole: bool) -> Documents:
+    """Return the rows of a table; if features are normalised within a list, with the lists of consecutive rows."""
+    import pyarrow as pa
 
-    reader, names = TABLES[file.suffix], (*scorer.feature_names, *scorer.click_fields)
-    try:
-        with duckdb.connect() as connection:
-            header = [row[0] for row in connection.execute(f"DESCRIBE FROM {reader}", [str(file)]).fetchall()]
-            _check_columns(file, scorer, header)
-            ids = [name for name in IDS if name in header]
-            typed = [*((name, "VARCHAR") for name in ids), *((name, "FLOAT") for name in names)]
-            columns = ['"{}"::{}'.format(name.replace('"', '""'), kind) for name, kind in typed]
-            found = connection.sql(f"SELECT {', '.join(columns)} FROM {reader}", params=[str(file)])  # noqa: S608
-            for batch in [found.to_arrow_table()] if whole else found.to_arrow_reader(ROWS):
-                values = [batch.column(place) for place in range(len(columns))]
-                texts = {name: np.array(each.to_pylist()) for name, each in zip(ids, values, strict=False)}
-                numbers = [each.to_numpy(zero_copy_only=False) for each in values[len(ids) :]]
-                if len(batch):
-                    yield _block(file, scorer, dict(zip(names, numbers, strict=True)), texts, whole=whole)
-    except duckdb.Error as error:
-        lines = str(error).partition("\n\n")[0].splitlines()
-        problem = "; ".join(line for line in lines if not line.startswith("Original Line"))
-        raise DataError(f"cannot be read ({problem})", file=file, remedy="Correct the file") from None
+    from clickprism.data.tables import read_file
 
-
-def _check_columns(file: Path, scorer: Scorer, header: Any) -> None:
-    missing = [name for name in (*scorer.feature_names, *scorer.click_fields) if name not in set(header)]
+    table = read_file(str(file), text=lambda name: name in IDS).table
+    missing = [name for name in (*scorer.feature_names, *scorer.click_fields) if name not in table.column_names]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        remedy = f"Its columns are {', '.join(map(str, list(header)[:8]))}, ...; the bundle names what it needs"
+        remedy = f"Its columns are {', '.join(table.column_names[:8])}, ...; the bundle names what it needs"
         raise DataError(f"has no column {missing[0]!r}{more}", file=file, remedy=remedy)
+    ids = {name: np.array(table[name].cast(pa.string()).to_pylist()) for name in IDS if name in table.column_names}
 
+    def matrix(names: tuple[str, ...]) -> Any:
+        columns = []
+        for name in names:
+            try:
+                columns.append(table[name].cast(pa.float32()).to_numpy())
+            except pa.ArrowException as error:
+                raise DataError(f"has no number in a row of column {name!r} ({error})", file=file) from None
+        return np.stack(columns, axis=1) if columns else None
 
-def _block(file: Path, scorer: Scorer, numbers: dict[str, Float32], ids: dict[str, Any], *, whole: bool) -> Block:
-    features, clicks = (
-        np.stack([numbers[name] for name in names], axis=1) if names else None
-        for names in (scorer.feature_names, scorer.click_fields)
-    )
-    offsets = None
+    features, clicks, offsets = matrix(scorer.feature_names), matrix(scorer.click_fields), None
     if whole:
         if "query_id" not in ids:
             remedy = "Give a column query_id: features are normalised within the list of each query"

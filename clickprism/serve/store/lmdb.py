@@ -46,7 +46,7 @@ SNAPSHOTS: Final = "snapshots"
 DATA: Final = "data.mdb"
 INFO: Final = "store.json"
 NAMES: Final = 200_000
-"""Number of document ids that a reader remembers, and of queries that it knows were asked, about 30 MB each."""
+"""Number of document ids that a reader remembers, about 30 MB."""
 
 
 @final
@@ -69,14 +69,12 @@ class LmdbSnapshot:
             raise DataError(f"is damaged ({error})", file=folder, remedy=REMEDY) from None
         self.folder, self._local = folder, threading.local()
         self._blocks: dict[str, Block] = {}
-        self._asked: set[str] = set()
         self._remembered = 0
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
         """Return the rows of these documents.
 
-        The block of a query that is asked for again is remembered: its rows are in the file, which is mapped as long as
-        this object exists. Queries that come once leave no objects behind, which costs less than to keep them.
+        Blocks that were read are remembered: their rows are in the file, which is mapped as long as this object exists.
         """
         block = self._blocks.get(query_id)
         if block is None:
@@ -86,20 +84,12 @@ class LmdbSnapshot:
             block = unpack(value, fields=self._width)
             if block is None:
                 raise damaged(query_id, self.folder)
-            if query_id in self._asked:
-                self._remember(query_id, block)
-            else:
-                if len(self._asked) >= NAMES:
-                    self._asked = set()
-                self._asked.add(query_id)
+            size = len(block.places) + 10
+            if self._remembered + size > NAMES:
+                self._blocks, self._remembered = {}, 0
+            self._blocks[query_id] = block
+            self._remembered += size
         return block.find(document_ids, self.info, held=self)
-
-    def _remember(self, query_id: str, block: Block) -> None:
-        """Keep the rows of a query; forget all if there are too many ids."""
-        self._remembered += len(block.places) + 10
-        if self._remembered > NAMES:
-            self._blocks, self._remembered = {}, len(block.places) + 10
-        self._blocks[query_id] = block
 
     def _value(self, key: bytes) -> memoryview | None:
         """Return the value of a key; after a damaged page the next lookup of this thread has a new transaction."""
