@@ -101,9 +101,10 @@ def _remembered(inputs: Inputs, live: Live) -> Scored | None:
     many more documents than the request.
     """
     found = inputs.found
-    if found is None or found.scores is None or not (inputs.bare and found.whole and live.pointwise):
+    if found is None or found.block is None or not (inputs.bare and found.whole and live.pointwise):
         return None
-    scores = found.scores.get(live.version)
+    known = found.block.scores
+    scores = known.get(live.version)
     if scores is None:
         columns = live.columns(found.info.fields)["features"]
         if columns is None or len(found.rows) > 2 * len(inputs.ids):
@@ -112,9 +113,10 @@ def _remembered(inputs: Inputs, live: Live) -> Scored | None:
             scores = live.scorer.score(Candidates(features=found.rows[:, columns])).scores
         except DataError:  # a document that the request does not name may have no score
             return None
-        if len(found.scores) > MODELS:
-            found.scores.clear()
-        found.scores[live.version] = scores
+        if len(known) > MODELS:
+            known.clear()
+        known[live.version] = scores
+        found.held.remember(inputs.request.query_id, found.block)
     return Scored(scores.take(found.places))
 
 

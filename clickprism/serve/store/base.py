@@ -115,10 +115,8 @@ class Found(msgspec.Struct, frozen=True, eq=False, gc=False):
     places: Int64  # Row of each document in the question, -1 if the store does not have the pair, [n]
     whole: bool  # Whether the store has all pairs
     info: StoreInfo  # Of the version
-    # Scores of the rows by version of the model, which `clickprism.serve.http.ranking` remembers here; None if rows are
-    # read again for each lookup
-    scores: dict[str, Float64] | None = None
-    held: object = None  # Keeps the file open in which the rows are
+    block: Block | None = None  # Where scores of the rows may be kept; None if rows are read again for each lookup
+    held: Any = None  # Keeps the file open in which the rows are; its `remember` keeps the block
 
     @property
     def x(self) -> Float32:
@@ -240,15 +238,15 @@ class Block(msgspec.Struct, frozen=True, eq=False):
     places: dict[str, int]
     scores: dict[str, Float64]
 
-    def find(self, document_ids: Sequence[str], info: StoreInfo, *, held: object = None) -> Found:
-        """Return the rows of these documents; with `held`, which keeps them readable, scores are remembered."""
-        scores = None if held is None else self.scores
+    def find(self, document_ids: Sequence[str], info: StoreInfo, *, held: Any = None) -> Found:
+        """Return the rows of these documents; `held` keeps them readable."""
+        block = None if held is None else self
         try:
             places = np.fromiter(map(self.places.__getitem__, document_ids), np.int64, len(document_ids))
-            return Found(self.rows, places, True, info, scores, held)
+            return Found(self.rows, places, True, info, block, held)
         except KeyError:
             places = np.array([self.places.get(name, -1) for name in document_ids], np.int64)
-            return Found(self.rows, places, False, info, scores, held)
+            return Found(self.rows, places, False, info, block, held)
 
 
 def damaged(query_id: str, where: object) -> DataError:

@@ -72,10 +72,7 @@ class LmdbSnapshot:
         self._remembered = 0
 
     def get(self, query_id: str, document_ids: Sequence[str]) -> Found:
-        """Return the rows of these documents.
-
-        Blocks that were read are remembered: their rows are in the file, which is mapped as long as this object exists.
-        """
+        """Return the rows of these documents; they are in the file, which is mapped as long as this object exists."""
         block = self._blocks.get(query_id)
         if block is None:
             value = self._value(query_key(query_id))
@@ -84,12 +81,15 @@ class LmdbSnapshot:
             block = unpack(value, fields=self._width)
             if block is None:
                 raise damaged(query_id, self.folder)
-            size = len(block.places) + 10
-            if self._remembered + size > NAMES:
-                self._blocks, self._remembered = {}, 0
-            self._blocks[query_id] = block
-            self._remembered += size
         return block.find(document_ids, self.info, held=self)
+
+    def remember(self, query_id: str, block: Block) -> None:
+        """Keep a block whose rows were scored; rows alone are not kept, which would cost more than reading them."""
+        size = len(block.places) + 10
+        if self._remembered + size > NAMES:
+            self._blocks, self._remembered = {}, 0
+        self._blocks[query_id] = block
+        self._remembered += size
 
     def _value(self, key: bytes) -> memoryview | None:
         """Return the value of a key; after a damaged page the next lookup of this thread has a new transaction."""
