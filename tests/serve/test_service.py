@@ -98,7 +98,7 @@ def test_ranks_by_the_features_of_the_request(bundle: Path) -> None:
 
 
 def test_features_may_come_in_another_order_by_name(bundle: Path) -> None:
-    body = {"feature_names": ["clicks", "price", "age"], "documents": [{"id": "a", "features": [1, 2, 3]}]}
+    body = {"documents": [{"id": "a", "features": {"clicks": 1, "price": 2, "age": 3}}]}
     assert one(bundle, ServeSettings(), "POST", "/v1/rank", body).json["items"][0]["score"] == 132.0
 
 
@@ -156,12 +156,6 @@ BROKEN: list[tuple[Any, int, str | None, str]] = [
     ({"documents": [{"id": "a", "features": [1, 2]}]}, 422, "/documents/0/features", "expected 3 features, got 2"),
     ({"documents": [{"id": "a", "features": [1, 2, 1e300]}]}, 422, "/documents/0/features/2", "<= 1000000000000000"),
     ({"documents": [{"id": "a", "features": [1, 2, None]}]}, 422, "/documents", "'clicks'"),
-    (
-        {"documents": [{"id": "a", "features": [1, 2, 3]}], "feature_names": ["x"]},
-        422,
-        "/feature_names",
-        "lacks 'price'",
-    ),
     ({"documents": ["a"] * 11}, 413, "/documents", "11 documents"),
 ]
 

@@ -25,9 +25,9 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     """A document with what the request knows of it; the store has the rest."""
 
     id: Id  # Id of the document in the store and the log
-    # Features by name, or in the order of `feature_names` or of the model; null where one is missing. Features that are
-    # not given by name come from the store, or are filled as in training. A ranker that was trained on categories,
-    # dates or vectors takes them as texts and lists by name.
+    # Features by name, or as a list in the order of the model; null where one is missing. Features that are not given
+    # by name come from the store, or are filled as in training. A ranker that was trained on categories, dates or
+    # vectors takes them as texts and lists by name.
     features: list[Value | None] | dict[str, Raw] | None = None
     text: Text | None = None  # Text for rankers that read texts
 
@@ -40,7 +40,6 @@ class RankRequest(msgspec.Struct, forbid_unknown_fields=True):
     documents: Annotated[list[Id | Document], Meta(min_length=1)]
     query_id: Id | None = None  # Id of the query in the store and the log
     query: Text | None = None  # Text of the query for rankers that read texts
-    feature_names: list[str] | None = None  # Order of features that are lists; by default that of the model
     explain: bool = False  # Add the parts of each score
     # Number of items in the answer; by default all
     top: Annotated[float, Meta(ge=1, le=1_000_000, multiple_of=1)] | None = None

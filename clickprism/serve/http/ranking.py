@@ -201,7 +201,6 @@ def drafted(
 def _features(inputs: Inputs, live: Live, stored: Float32 | None) -> Float32:
     """Return raw features in the order of the model: those of the request, else of the store, else NaN, [n, F]."""
     names, request = live.scorer.feature_names, inputs.request
-    columns = slice(None) if request.feature_names is None else _columns(request.feature_names, names)
     whole = np.full((len(request.documents), len(names)), np.nan, np.float32) if stored is None else stored.copy()
     rows, lists = list[int](), list[list[float | None]]()
     for place, values in enumerate(request.features()):
@@ -215,7 +214,7 @@ def _features(inputs: Inputs, live: Live, stored: Float32 | None) -> Float32:
         elif stored is None:
             raise invalid(f"{_without_features(inputs, live)}: give them with each document", "/documents", place)
     if rows:
-        whole[rows] = np.array(lists, np.float32)[:, columns]
+        whole[rows] = np.array(lists, np.float32)
     return whole
 
 
@@ -248,16 +247,6 @@ def _write_named(values: dict[str, Any], row: Float32, live: Live, place: int, *
             detail = f"the feature {name!r} is a number: the model was not trained on texts and lists"
             raise invalid(detail, *path, name)
         row[column[name]] = np.nan if value is None else value
-
-
-def _columns(given: list[str], names: tuple[str, ...]) -> list[int]:
-    """Return where each feature of the model is in the lists of the request."""
-    known = {name: place for place, name in enumerate(given)}
-    missing = [name for name in names if name not in known]
-    if missing or len(known) != len(given):
-        detail = f"it lacks {missing[0]!r}" if missing else "it has one twice"
-        raise invalid(f"feature_names must name every feature: {detail}", "/feature_names")
-    return [known[name] for name in names]
 
 
 def _texts(request: RankRequest) -> list[str]:

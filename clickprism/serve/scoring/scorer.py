@@ -90,7 +90,7 @@ def open_scorer(bundle: Bundle, *, threads: int = 1) -> Scorer:
     """Return the scorer of a bundle; a call of it may use this many threads."""
     kind = bundle.manifest.kind
     if kind == "approximation":
-        from clickprism.serve.scoring.approximation import ApproximationScorer
+        from clickprism.serve.scoring.features import ApproximationScorer
 
         return ApproximationScorer(bundle, threads=threads)
     if kind == "cross-encoder":
