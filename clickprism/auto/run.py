@@ -403,10 +403,10 @@ def write_auto_bundle(
         feature_names=logged.feature_names,
         observation=observation,
         data={
-            "ranker": choice["summary"],
             "clicks": "of the log",
             "searches": logged.clicks.sessions,
             "queries": len(lists),
+            **({} if choice["use"] == report.RAW_CLICKS else {"ranker": choice["summary"]}),
             **({} if logged.encoding is None else {"encoding": logged.encoding.plain()}),
         },
         notes=[note for note in notes if note],

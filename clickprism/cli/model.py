@@ -245,7 +245,6 @@ def serve(source: Path, /, *, no_auth: bool = False, settings: Flat[ServeSetting
     ```bash
     clickprism serve bundle
     clickprism serve deployment --store store --log mylog --workers 2
-    clickprism serve deployment --store store --max-feature-age 86400 --refuse-stale
     ```
 
     Args:

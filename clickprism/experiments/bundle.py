@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from clickprism.data.encoding import Encoding
@@ -45,7 +46,6 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         settings: What the bundle contains besides the ranker.
     """
     from clickprism.serve.bundle.build import write_bundle
-    from clickprism.serve.export.export import names_from
 
     model: Any = _read(source)
     run = source if (source / RUN).is_file() or not isinstance(model, Model) else model_folder(source).parent
@@ -61,7 +61,7 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         out,
         model,
         name=settings.name or run.resolve().name,
-        feature_names=names if settings.feature_names is None else names_from(settings.feature_names),
+        feature_names=names if settings.feature_names is None else _names(settings.feature_names),
         imputed=settings.imputed,
         observation=np.array(record.observation) if record.observation else None,
         data=data,
@@ -70,6 +70,19 @@ def bundle_run(source: Path, out: Path, settings: BundleSettings = DEFAULT) -> B
         examples=examples,
         replace=settings.replace,
     )
+
+
+def _names(file: Path) -> tuple[str, ...]:
+    """Return the names of features in a file: one per line, or a JSON list."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        if text.lstrip().startswith("["):
+            return tuple(msgspec.json.decode(text, type=list[str]))
+        return tuple(line.strip() for line in text.splitlines() if line.strip())
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", file=file) from None
+    except (ValueError, msgspec.DecodeError) as error:
+        raise DataError(f"is not a list of names ({error})", file=file, remedy="Write one name per line") from None
 
 
 def _read(source: Path) -> Any:

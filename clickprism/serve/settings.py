@@ -56,7 +56,6 @@ class ExportSettings:
     """How a ranker is described in another system.
 
     Attributes:
-        feature_names: File with the feature names, one per line or as a JSON list. By default the names of the bundle.
         name: Name of the model in the other system; by default the name of the folder.
         feature_set: Name of the feature set (Elasticsearch, OpenSearch) or feature store (Solr). Or a .json file with
             the answer of the engine to GET _ltr/_featureset/NAME: each feature of the ranker must exist there.
@@ -64,7 +63,6 @@ class ExportSettings:
         complete: Every document has a value for every feature. Needed by formats that cannot express missing values.
     """
 
-    feature_names: Path | None = None
     name: str | None = None
     feature_set: str = "clickprism"
     requests: bool = False
@@ -168,8 +166,6 @@ class ServeSettings:
         token_file: File with the valid tokens, one per line. It is read again when it changes, so that a token can be
             added and an old one removed while the service runs.
         max_feature_age: Age in seconds after which features of the store are marked as stale; by default never.
-        refuse_stale: Answer with status 503 when the features are stale.
-        log_queries: Include queries and query ids, which may be personal data, in the request log.
         drain: Seconds for requests to finish when the service stops.
 
     >>> ServeSettings(port=70000)
@@ -192,8 +188,6 @@ class ServeSettings:
     max_waiting: int = 256
     token_file: Path | None = None
     max_feature_age: float | None = None
-    refuse_stale: bool = False
-    log_queries: bool = False
     drain: float = 10.0
 
     def __post_init__(self) -> None:
@@ -202,8 +196,6 @@ class ServeSettings:
         for name in ("timeout", "max_feature_age", "drain"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise SettingError(name, getattr(self, name), "be a number of seconds above 0")
-        if self.refuse_stale and self.max_feature_age is None:
-            raise SettingError("refuse_stale", self.refuse_stale, "be given together with --max-feature-age")
 
 
 def check_token(token: str | None, *, host: str) -> None:

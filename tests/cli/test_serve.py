@@ -72,10 +72,7 @@ def test_a_token_that_was_given_is_not_printed() -> None:
 def test_wrong_settings_end_the_service_before_it_listens(cli: Run) -> None:
     told = cli("serve", "bundle", "--host", "192.0.2.1", "--no-auth", code=2).stderr
     assert "--no-auth must not be given when --host is not a loopback address" in told
-    assert (
-        "--refuse-stale must be given together with --max-feature-age"
-        in cli("serve", "bundle", "--refuse-stale", code=2).stderr
-    )
+    assert "--max-feature-age must be" in cli("serve", "bundle", "--max-feature-age", "0", code=2).stderr
     assert "clickprism model bundle" in cli("serve", "nothing", "--no-auth", code=1).stderr
     told = cli("serve", "bundle", "--store", "nothing", "--no-auth", code=1).stderr
     assert "clickprism store publish LOG --to" in told

@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, final
 
-import msgspec
 import numpy as np
 
 from clickprism._util.files import atomic_folder, read_json, write_errors, write_file
@@ -216,9 +215,7 @@ def read_source(folder: Path | str, settings: ExportSettings = DEFAULT) -> Sourc
     """Return the ranker of a bundle, ready to export."""
     bundle = Bundle.load(folder)
     model, names, rows = read_model(bundle), bundle.manifest.feature_names, read_sample(bundle)[0].features
-    if settings.feature_names is not None:
-        names = names_from(settings.feature_names)
-    elif all(each.isdecimal() for each in names):
+    if all(each.isdecimal() for each in names):
         names = tuple(f"feature_{each}" for each in names)
     name = settings.name or re.sub(r"[^A-Za-z0-9_.-]", "_", bundle.folder.name).lstrip(".-") or "clickprism"
     known = _known_set(Path(settings.feature_set), names) if settings.from_file else settings.feature_set
@@ -237,22 +234,9 @@ def _known_set(file: Path, names: tuple[str, ...]) -> str:
     missing = [each for each in names if each not in known]
     if missing:
         problem = f"has no feature {missing[0]!r}" + (f" and lacks {len(missing) - 1} more" if missing[1:] else "")
-        remedy = f"Add it to the feature set {name!r}, or name the features with --feature-names"
+        remedy = f"Add it to the feature set {name!r}"
         raise DataError(problem, file=file, remedy=remedy)
     return name
-
-
-def names_from(file: Path) -> tuple[str, ...]:
-    """Return the names of features in a file: one per line, or a JSON list."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        if text.lstrip().startswith("["):
-            return tuple(msgspec.json.decode(text, type=list[str]))
-        return tuple(line.strip() for line in text.splitlines() if line.strip())
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", file=file) from None
-    except (ValueError, msgspec.DecodeError) as error:
-        raise DataError(f"is not a list of names ({error})", file=file, remedy="Write one name per line") from None
 
 
 @final

@@ -282,8 +282,6 @@ class RankRoute:
             detail = self._models.current.problem or "the model is not loaded yet"
             raise Problem(503, detail, kind="starting", headers=BUSY)
         request = read_rank_request(body, max_documents=self._settings.max_documents)
-        if self._settings.log_queries:
-            call.notes |= {"query_id": request.query_id, "query": request.query}
         if live.needs_texts or is_remote(self._settings.store):
             return await self._in_thread(lambda: self._answer(request, live, call))
         return self._answer(request, live, call)
@@ -314,15 +312,12 @@ class RankRoute:
         return Answer(ENCODE(answer))
 
     def _add_age(self, answer: RankAnswer, ids: list[str], found: Found) -> None:
-        """Say which version of the store was read, how old it is, and what it lacks; refuse it if it is too old."""
+        """Say which version of the store was read, how old it is, and what it lacks."""
         info, age = found.info, found.info.age()
         answer.feature_version, answer.feature_as_of = info.version, info.as_of_text
         answer.feature_age, answer.stale = round(age, 3), age > self._max_age
         if answer.stale:
             self._metrics.stale.inc()
-            if self._settings.refuse_stale:
-                detail = f"the features are {age:.0f} s old, more than max_feature_age {self._max_age:g} s"
-                raise Problem(503, detail, kind="stale")
         if not found.whole:
             answer.not_found = [ids[place] for place in np.flatnonzero(found.places < 0)]
             self._metrics.not_found.inc(len(answer.not_found))
