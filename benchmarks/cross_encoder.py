@@ -60,8 +60,8 @@ def candidates(found: Collection, similarity: Similarity, states: Float32, *, mo
     Judged documents that neither finds are left out: among candidates that were added because they are relevant BM25
     ranks worse than chance, since what it did not find is better than what it did.
     """
-    index = BM25().index(found.documents)
-    words = np.asarray(index.scores(found.queries.texts).todense())
+    corpus = BM25().corpus(found.documents)
+    words = corpus.scores(found.queries.texts, found.documents.texts).toarray()
     cosine = similarity.embed(found.queries.texts) @ states.T
     pairs = []
     for scores in (words, cosine):

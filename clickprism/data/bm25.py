@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 WORD: Final = re.compile(r"\w+")
-BLOCK: Final = 256  # queries at a time
 PAIRS: Final = 1 << 14  # pairs at a time
 
 
@@ -44,15 +43,6 @@ class BM25:
     def __post_init__(self) -> None:
         check_fields(self, k1=(0, np.finfo(np.float64).max), b=(0, 1))
 
-    def index(self, documents: Texts) -> BM25Index:
-        """Compute the weight of each word in each document, once for all queries."""
-        vocabulary: dict[str, int] = {}
-        counts = _counts((self.words(text) for text in documents.texts), vocabulary, grow=True)
-        lengths = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
-        idf = _idf(np.bincount(counts.indices, minlength=len(vocabulary)), len(documents))
-        mean = float(lengths.mean()) if len(lengths) else 0.0
-        return BM25Index(self, documents, vocabulary, self.weights(counts, lengths, idf, mean=mean).T.tocsr())
-
     def corpus(self, documents: Texts) -> BM25Corpus:
         """Return the statistics of a corpus with which any text can be scored."""
         having: Counter[str] = Counter()
@@ -63,17 +53,6 @@ class BM25:
             total += len(words)
         kept = {word: count for word, count in having.items() if count > 1}
         return BM25Corpus(self, len(documents), total / max(len(documents), 1), kept)
-
-    def weights(
-        self, counts: sparse.csr_matrix[Any], lengths: Float64, idf: Float64, *, mean: float
-    ) -> sparse.csr_matrix[Any]:
-        """Return what each word adds to the score of each document, [documents, words]."""
-        from scipy import sparse
-
-        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        norm = self.k1 * (1 - self.b + self.b * lengths / max(mean, 1e-12))
-        values = idf[counts.indices] * counts.data * (self.k1 + 1) / (counts.data + norm[rows])
-        return sparse.csr_matrix((values, counts.indices, counts.indptr), shape=counts.shape)
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text.
@@ -86,53 +65,6 @@ class BM25:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class BM25Index:
-    """Documents ready to be searched.
-
-    >>> documents = Texts.of(["a", "b", "c"], ["grape juice", "kidney stones and grape seeds", "walking"])
-    >>> index = BM25().index(documents)
-    >>> index.top(["grapes", "kidney stone"], 2)[0].tolist()
-    [[0, 1], [1, -1]]
-    """
-
-    settings: BM25
-    documents: Texts
-    vocabulary: dict[str, int]
-    weights: sparse.csr_matrix[Any]
-
-    def scores(self, queries: Sequence[str]) -> sparse.csr_matrix[Any]:
-        """Return the score of every document for each query, [queries, documents]; 0 if they share no word."""
-        scores: sparse.csr_matrix[Any] = (self._counts(queries) @ self.weights).tocsr()
-        return scores
-
-    def score_pairs(self, queries: Sequence[str], rows: Int64, documents: Int64) -> Float64:
-        """Return the score of pairs, by the row of the query here and of the document in the index, [pairs]."""
-        return _products(self._counts(queries), self.weights.T.tocsr(), rows, documents)
-
-    def top(self, queries: Sequence[str], most: int) -> tuple[Int64, Float64]:
-        """Return the rows of the best documents of each query and their scores, best first, [queries, most].
-
-        Row -1 and score 0 if fewer documents share a word with the query; equal scores are in the order of rows.
-        """
-        rows = np.full((len(queries), most), -1, dtype=np.int64)
-        values = np.zeros((len(queries), most))
-        for start in range(0, len(queries), BLOCK):
-            scores = self.scores(queries[start : start + BLOCK])
-            scores.sort_indices()
-            owner = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
-            order = np.lexsort((scores.indices, -scores.data, owner))
-            place = np.arange(len(order)) - scores.indptr[owner]
-            kept = (place < most) & (scores.data[order] > 0)
-            rows[start + owner[kept], place[kept]] = scores.indices[order][kept]
-            values[start + owner[kept], place[kept]] = scores.data[order][kept]
-        return rows, values
-
-    def _counts(self, queries: Sequence[str]) -> sparse.csr_matrix[Any]:
-        return _counts((self.settings.words(text) for text in queries), self.vocabulary, grow=False)
-
-
-@final
 @dataclass(frozen=True)
 class BM25Corpus:
     """The statistics of a corpus: with them the score of a pair needs only its two texts.
@@ -142,9 +74,8 @@ class BM25Corpus:
     >>> zero, one = np.array([0, 0]), np.array([0, 1])
     >>> [round(float(score), 4) for score in corpus.score_texts(["grapes"], texts, zero, one)[0]]
     [0.5235, 0.3461]
-    >>> index = BM25().index(Texts.of(["a", "b", "c"], texts))
-    >>> [round(float(score), 4) for score in index.score_pairs(["grapes"], zero, one)]
-    [0.5235, 0.3461]
+    >>> corpus.scores(["grapes", "kidney stone"], texts).toarray().round(4).tolist()
+    [[0.5235, 0.3461, 0.0], [0.0, 1.4446, 0.0]]
 
     Attributes:
         settings: The settings of BM25.
@@ -164,19 +95,43 @@ class BM25Corpus:
         if not all(1 < each <= self.documents for each in self.having.values()):
             raise SettingError("having", "...", f"be counts from 2 to {self.documents}")
 
+    def scores(self, queries: Sequence[str], documents: Sequence[str]) -> sparse.csr_matrix[Any]:
+        """Return the score of every text for each query, [queries, documents]; 0 if they share no word."""
+        asked, weights, _ = self._matrices(queries, documents)
+        scores: sparse.csr_matrix[Any] = (asked @ weights.T).tocsr()
+        return scores
+
     def score_texts(
         self, queries: Sequence[str], documents: Sequence[str], rows: Int64, others: Int64
     ) -> tuple[Float64, Float64]:
         """Return the score of pairs (rows of texts), and its share of the largest score of the query, [pairs]."""
-        vocabulary: dict[str, int] = {}
-        asked = _counts((self.settings.words(text) for text in queries), vocabulary, grow=True)
-        texts = [self.settings.words(text) for text in documents]
-        lengths = np.array([len(text) for text in texts], dtype=np.float64)
-        idf = _idf(np.array([self.having.get(word, 1) for word in vocabulary], dtype=np.int64), self.documents)
-        weights = self.settings.weights(_counts(texts, vocabulary, grow=False), lengths, idf, mean=self.mean_length)
-        scores = _products(asked, weights, rows, others)
+        asked, weights, idf = self._matrices(queries, documents)
+        scores = np.empty(len(rows))
+        for start in range(0, len(rows), PAIRS):
+            chosen = slice(start, start + PAIRS)
+            products = asked[rows[chosen]].multiply(weights[others[chosen]])
+            scores[chosen] = np.asarray(products.sum(axis=1)).ravel()
         most = np.asarray(asked @ idf).ravel() * (self.settings.k1 + 1)
         return scores, scores / np.maximum(most[rows], 1e-12)
+
+    def _matrices(
+        self, queries: Sequence[str], documents: Sequence[str]
+    ) -> tuple[sparse.csr_matrix[Any], sparse.csr_matrix[Any], Float64]:
+        """Return how often each query has each of its words, what each adds to the score of each text, and its idf."""
+        from scipy import sparse
+
+        k1, b = self.settings.k1, self.settings.b
+        vocabulary: dict[str, int] = {}
+        asked = _counts(map(self.settings.words, queries), vocabulary, grow=True)
+        texts = [self.settings.words(text) for text in documents]
+        lengths = np.array([len(text) for text in texts], dtype=np.float64)
+        having = np.array([self.having.get(word, 1) for word in vocabulary], dtype=np.int64)
+        idf: Float64 = np.log1p(np.maximum(self.documents - having + 0.5, 0.5) / (having + 0.5))
+        counts = _counts(texts, vocabulary, grow=False)
+        norm = k1 * (1 - b + b * lengths / max(self.mean_length, 1e-12))
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        values = idf[counts.indices] * counts.data * (k1 + 1) / (counts.data + norm[rows])
+        return asked, sparse.csr_matrix((values, counts.indices, counts.indptr), shape=counts.shape), idf
 
 
 def singular(word: str) -> str:
@@ -192,20 +147,6 @@ def singular(word: str) -> str:
     if len(word) > 3 and word.endswith("s") and not word.endswith(("us", "ss")):
         return word[:-1]
     return word
-
-
-def _idf(having: Int64, documents: int) -> Float64:
-    idf: Float64 = np.log1p(np.maximum(documents - having + 0.5, 0.5) / (having + 0.5))
-    return idf
-
-
-def _products(asked: sparse.csr_matrix[Any], weights: sparse.csr_matrix[Any], rows: Int64, documents: Int64) -> Float64:
-    scores = np.empty(len(rows))
-    for start in range(0, len(rows), PAIRS):
-        chosen = slice(start, start + PAIRS)
-        products = asked[rows[chosen]].multiply(weights[documents[chosen]])
-        scores[chosen] = np.asarray(products.sum(axis=1)).ravel()
-    return scores
 
 
 def _counts(texts: Iterable[list[str]], vocabulary: dict[str, int], *, grow: bool) -> sparse.csr_matrix[Any]:

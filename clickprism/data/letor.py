@@ -88,7 +88,6 @@ class LetorOptions(TypedDict, total=False):
     features: int | None
     base: Base
     missing: Missing
-    query_file: PathLike | None
     on_error: OnError
     cache: kept.Place
 
@@ -115,15 +114,14 @@ def read_letor(path: Paths, **options: Unpack[LetorOptions]) -> JudgedLists:
     r"""Read judged lists from LETOR, SVMlight or ranklib text, plain, gzip or zstd.
 
     Several files are read as one data set: rows of the same `qid` are joined wherever they are, lists in the order of
-    first appearance. Broken input is a `DataError` with file, line and column.
+    first appearance. A file without `qid:` needs the lengths of its lists beside it, one a line: rank.train.query or
+    rank.train.group beside rank.train.gz. Broken input is a `DataError` with file, line and column.
 
     Args:
         path: The file, or the files.
         features: Number of features; by default the largest feature id.
         base: Whether feature ids start from 0 or 1; "auto" is 0 if any id 0 occurs in any of the files, else 1.
         missing: "nan" reads the values `nan` and `null` as missing, kept as NaN; otherwise they are errors.
-        query_file: File with the lengths of the lists, one a line, for files without `qid:`; by default it is looked
-            for beside the data (rank.train.gz has rank.train.query or rank.train.group).
         on_error: "quarantine" skips broken lines; `scan_letor` also returns them.
         cache: Folder where the parsed arrays are kept for the next time, or None to keep nothing.
 
@@ -149,7 +147,6 @@ def scan_letor(
     features: int | None = None,
     base: Base = "auto",
     missing: Missing = "error",
-    query_file: PathLike | None = None,
     on_error: OnError = "raise",
     cache: kept.Place = "default",
 ) -> Reading:
@@ -158,12 +155,10 @@ def scan_letor(
     files = [Path(path)] if isinstance(path, str | Path) else [Path(each) for each in path]
     if not files:
         raise DataError("no file to read")
-    if query_file is not None and len(files) > 1:
-        raise SettingError("query_file", str(query_file), "not be given with several files, which each have their own")
     where = kept.folder(cache)
-    readings = [_read_file(file, query_file, options, where) for file in files]
+    readings = [_read_file(file, options, where) for file in files]
     if len({reading.base for reading in readings}) > 1:
-        readings = [_read_file(file, query_file, replace(options, base=0), where) for file in files]
+        readings = [_read_file(file, replace(options, base=0), where) for file in files]
     for file, reading in zip(files, readings, strict=True):
         if reading.quarantined:
             first, count = reading.quarantined[0], len(reading.quarantined)
@@ -237,15 +232,15 @@ def _grouped(features: Float32, grades: Int32, names: Text, owner: Int64, docume
     return JudgedLists(Lists(features, offsets, names[lengths > 0], document_ids), grades)
 
 
-def _read_file(file: Path, query_file: PathLike | None, options: _Options, where: Path | None) -> Reading:
+def _read_file(file: Path, options: _Options, where: Path | None) -> Reading:
     """Read one file, from the cache if it was read in the same way before and has not changed."""
-    lengths = _group_file(file) if query_file is None else Path(query_file)
+    lengths = _group_file(file)
     sources = [file] if lengths is None else [file, lengths]
-    how = [options.features, options.base, options.missing, query_file is not None]
+    how = [options.features, options.base, options.missing]
     key = None if where is None else kept.key_of(sources, how)
     found = None if where is None or key is None else kept.load(where, key)
     if found is None:
-        reading = _parse(file, lengths, options, given=query_file is not None)
+        reading = _parse(file, lengths, options)
         if where is None or key is None or kept.key_of(sources, how) != key:
             return reading
         found = kept.load(where, key) if kept.store(where, key, *_to_arrays(reading)) else None
@@ -289,15 +284,15 @@ def _list_lengths(file: Path) -> list[int]:
     return lengths
 
 
-def _parse(file: Path, lengths: Path | None, options: _Options, *, given: bool) -> Reading:
-    """Read the text of a file; `given` says that list lengths come from `lengths`, not from `qid:`."""
+def _parse(file: Path, lengths: Path | None, options: _Options) -> Reading:
+    """Read the text of a file; `lengths` has those of its lists if it has no `qid:`."""
     data = expand(read_bytes(file), file=file)
     if not data:
         raise DataError("is empty", file=file)
     if data.startswith(UTF16_MARKS):
         raise DataError("is UTF-16 text", file=file, remedy="Save it as UTF-8")
     data = data.removeprefix(UTF8_MARK)
-    named = not given and _NAMED.search(data) is not None
+    named = _NAMED.search(data) is not None
     data = data if data.endswith(b"\n") else data + b"\n"
     rows = _Rows(data, file, options, 0 if options.base == 0 else 1, named=named)
     try:
@@ -490,13 +485,10 @@ class _Rows:
         if not _NUMBER.fullmatch(grade) or not 0 <= float(grade) <= LARGEST_GRADE or float(grade) % 1:
             raise _WrongLineError(f"expected a grade, a whole number from 0 to {LARGEST_GRADE}", place)
         query, rest = b"", tokens[1:]
-        there = bool(rest) and rest[0][0].startswith(b"qid:")
-        if self.named and not there:
-            place = rest[0][1] if rest else len(content)
-            raise _WrongLineError("expected qid:<id> after the grade, as on other lines", place)
-        if there and not self.named:
-            raise _WrongLineError("found qid: although list lengths come from a file", rest[0][1])
-        if there:
+        if self.named:
+            if not rest or not rest[0][0].startswith(b"qid:"):
+                place = rest[0][1] if rest else len(content)
+                raise _WrongLineError("expected qid:<id> after the grade, as on other lines", place)
             query, place = rest[0][0][4:], rest[0][1] + 4
             printable = _PRINTABLE.match(query)
             end = 0 if printable is None else printable.end()

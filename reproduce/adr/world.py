@@ -21,7 +21,7 @@ from clickprism.simulation.raw_log import RawLog, write_raw_log
 from clickprism.simulation.raw_searches import Catalogue, SearchEngine
 from clickprism.simulation.raw_settings import RawLogSettings
 from clickprism.types import Bool, Float64, Int64, JudgedLists, Lists, Text
-from reproduce.common.nfcorpus import Collection, Judgements, nfcorpus
+from reproduce.common.nfcorpus import Collection, Judgements, best_rows, nfcorpus
 
 CANDIDATES: Final = 14  # documents of a query, of which 10 are shown
 SHOWN: Final = 10
@@ -183,8 +183,8 @@ def _candidates(found: Collection, count: int, random: np.random.Generator) -> t
 
     A topic is a query of the collection; its candidates are what BM25 finds. All variants of a topic have its grades.
     """
-    index = BM25().index(found.documents)
-    best, _ = index.top(found.queries.texts, CANDIDATES)
+    corpus = BM25().corpus(found.documents)
+    best = best_rows(corpus.scores(found.queries.texts, found.documents.texts), CANDIDATES)
     topic, place = np.nonzero(best >= 0)
     grades = np.zeros(best.shape, np.int64)
     grades[topic, place] = found.judgements.grades_of(found.queries.ids[topic], found.documents.ids[best[topic, place]])
@@ -201,7 +201,8 @@ def _candidates(found: Collection, count: int, random: np.random.Generator) -> t
     rows, of = best[topics[chosen // VARIANTS]], grades[topics[chosen // VARIANTS]]
     texts = [texts[number] for number in chosen.tolist()]
     offsets = np.arange(count + 1, dtype=np.int64) * CANDIDATES
-    scores = index.score_pairs(texts, np.repeat(np.arange(count), CANDIDATES), rows.ravel())
+    pairs = np.repeat(np.arange(count), CANDIDATES), rows.ravel()
+    scores, _ = corpus.score_texts(texts, found.documents.texts, *pairs)
     ids = np.char.add("q", np.arange(1, count + 1).astype(np.str_)), found.documents.ids[rows.ravel()]
     lists = Lists(scores[:, None].astype(np.float32), offsets, *ids)
     return JudgedLists(lists, of.ravel().astype(np.int32)), texts, _within(scores, offsets)

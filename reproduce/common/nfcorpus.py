@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, final, get_args
 
 import numpy as np
 
 from clickprism.data.texts import Texts, read_qrel, read_texts
 from clickprism.errors import SettingError
-from clickprism.types import Int32, Text, check
+from clickprism.types import Int32, Int64, Text, check
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Part: TypeAlias = Literal["train", "validation", "test"]
 FILES: Final = {"train": "train", "validation": "dev", "test": "test"}
@@ -63,3 +66,18 @@ def nfcorpus(folder: Path | str, part: Part = "train") -> Collection:
     query_ids, document_ids = (np.array([pair[place] for pair in found], dtype=np.str_) for place in (0, 1))
     grades = np.array(list(found.values()), dtype=np.int32)
     return Collection(queries, documents, Judgements(query_ids, document_ids, grades))
+
+
+def best_rows(scores: sparse.csr_matrix[Any], most: int) -> Int64:
+    """Return the rows of the best documents of each query, best first, -1 where fewer score, [queries, most].
+
+    Args:
+        scores: BM25 of every document for each query, [queries, documents].
+        most: Number of documents. Equal scores are in the order of rows.
+    """
+    rows = np.full((scores.shape[0], most), -1, dtype=np.int64)
+    for query in range(len(rows)):
+        found = scores[query].tocoo()
+        order = np.lexsort((found.col, -found.data))[:most]
+        rows[query, : len(order)] = found.col[order]
+    return rows

@@ -226,10 +226,6 @@ def test_files_of_list_lengths_that_do_not_fit_are_refused(tmp_path: Path) -> No
         read_letor(path, cache=None)
     write(tmp_path, "1 qid:1 1:1\n")
     assert len(read_letor(path, cache=None)) == 1, "qid: comes first where both are there"
-    with pytest.raises(DataError, match="although list lengths come from a file"):
-        read_letor(path, query_file=groups, cache=None)
-    with pytest.raises(SettingError, match="query_file"):
-        read_letor([path, path], query_file=groups, cache=None)
 
 
 def test_quarantine_keeps_the_rest(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from clickprism.data.bm25 import BM25
 from clickprism.data.texts import Texts, read_qrel, read_texts
 from clickprism.errors import DataError, SettingError
-from reproduce.common.nfcorpus import nfcorpus
+from reproduce.common.nfcorpus import best_rows, nfcorpus
 from tests.shared_data import shared_data
 
 ROWS = [("b", 'Grape, "red"'), ("a", "kidney stones")]
@@ -100,17 +100,17 @@ def test_ids_without_a_text_are_counted() -> None:
 
 def test_bm25_equals_a_calculation_by_hand() -> None:
     documents = Texts.of(["a", "b"], ["red red apple", "green pear"])
-    index = BM25(k1=1.2, b=0.75, plurals=False).index(documents)
-    scores = index.scores(["red pear unknown", "red red"]).toarray()
+    corpus = BM25(k1=1.2, b=0.75, plurals=False).corpus(documents)
+    queries = ["red pear unknown", "red red"]
+    scores = corpus.scores(queries, documents.texts).toarray()
     idf = np.log(1 + 1.5 / 1.5)
     red = idf * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / 2.5))
     pear = idf * 1 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 2 / 2.5))
     np.testing.assert_allclose(scores, [[red, pear], [2 * red, 0]], rtol=1e-12)
-    pairs = index.score_pairs(["red pear unknown", "red red"], np.array([0, 1, 1]), np.array([1, 0, 1]))
+    pairs, _ = corpus.score_texts(queries, documents.texts, np.array([0, 1, 1]), np.array([1, 0, 1]))
     np.testing.assert_allclose(pairs, [pear, 2 * red, 0], rtol=1e-12)
-    rows, values = index.top(["pear red"], 3)
-    assert rows.tolist() == [[0, 1, -1]] if red > pear else [[1, 0, -1]]
-    assert values[0, 2] == 0
+    found = best_rows(corpus.scores(["pear red"], documents.texts), 3)
+    assert found.tolist() == [[0, 1, -1]] if red > pear else [[1, 0, -1]]
     with pytest.raises(SettingError, match="b must be from 0 to 1"):
         BM25(b=2)
 
@@ -126,7 +126,8 @@ def test_nfcorpus_is_whole_and_bm25_ranks_it_as_published() -> None:
     """BM25 on NFCorpus: nDCG(lin)@10 about .32 (Thakur et al. 2021, with another stemmer .325)."""
     found = nfcorpus(shared_data("nfcorpus"), "test")
     assert (len(found.queries), len(found.documents), len(found.judgements)) == (325, 3394, 15820)
-    rows, _ = BM25().index(found.documents).top(found.queries.texts, 10)
+    scores = BM25().corpus(found.documents).scores(found.queries.texts, found.documents.texts)
+    rows = best_rows(scores, 10)
     ids = np.where(rows >= 0, found.documents.ids[rows], "")
     grades = found.judgements.grades_of(np.repeat(found.queries.ids, 10), ids.ravel()).reshape(rows.shape)
     discount = 1 / np.log2(np.arange(2, 12))
