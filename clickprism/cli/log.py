@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
 
 from clickprism._util.files import check_output
@@ -17,7 +16,7 @@ from clickprism.log.compact import compact as compact_log
 from clickprism.log.engines.base import connect
 from clickprism.log.features import schedule
 from clickprism.log.features.snapshots import find_snapshots
-from clickprism.log.features.windows import end_of_log, features_time, inputs_of, windows
+from clickprism.log.features.windows import end_of_log, features_time, windows
 from clickprism.log.forget import forget as forget_users
 from clickprism.log.info import log_info
 from clickprism.log.ingest import ingest as ingest_files
@@ -154,7 +153,6 @@ def features(
     /,
     *,
     as_of: str | None = None,
-    follow: bool = False,
     out: Path | None = None,
     settings: Flat[FeatureSettings],
     engine: Flat[EngineSettings],
@@ -173,41 +171,28 @@ def features(
     Args:
         log: Folder of an ingested log.
         as_of: Time at which the windows end (UTC), such as 2026-03-04T15:00, or now. By default the end of the log.
-        follow: Compute the features at each full hour and when the log changes, until Ctrl-C.
         out: Parquet file for the features, one column each.
     """
-    if follow and as_of is not None:
-        raise SettingError("as_of", as_of, "not be given with --follow, which uses the current hour")
     if out is not None:
         check_output(out, suffix=".parquet")
     store = LogStore.open(log, note=output.note)
-
-    def compute(time: datetime) -> None:
-        with store.write(engine=engine.engine, memory=engine.memory) as writer:
-            model = chosen_model(store.folder / "models", settings.examination)
-            own = settings.windows(store.settings.windows)
-            before = next(iter(find_snapshots(store)), None)
-            computed = windows(store, writer.engine, time, examiner=model, settings=own)
-        report, fields = computed.report(), computed.snapshot.fields
-        output.result(report, one_of_many=follow)
-        if computed.changed and before is not None and before.fields != fields:
-            why = "an examination model was added" if report.examination else "the examination model is missing now"
-            change = f"{len(fields)} features instead of {len(before.fields)}"
-            print(f"warning: {change}: {why}. Read features by name", file=sys.stderr)
-        if advice := report.advice(end_of_log(store)):
-            output.note(advice)
-        if out is not None:
-            computed.snapshot.export(out)
-            store.record_output(out, f"clickprism log features {log} --out {out}")
-
-    if not follow:
-        compute(features_time(store, as_of))
-        return
-    output.note("Following the log; press Ctrl-C to end")
-    try:
-        schedule.follow(compute, state=lambda: inputs_of(store))
-    except KeyboardInterrupt:
-        output.note("Ended. The last features stay current")
+    time = features_time(store, as_of)
+    with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        model = chosen_model(store.folder / "models", settings.examination)
+        own = settings.windows(store.settings.windows)
+        before = next(iter(find_snapshots(store)), None)
+        computed = windows(store, writer.engine, time, examiner=model, settings=own)
+    report, fields = computed.report(), computed.snapshot.fields
+    output.result(report)
+    if computed.changed and before is not None and before.fields != fields:
+        why = "an examination model was added" if report.examination else "the examination model is missing now"
+        change = f"{len(fields)} features instead of {len(before.fields)}"
+        print(f"warning: {change}: {why}. Read features by name", file=sys.stderr)
+    if advice := report.advice(end_of_log(store)):
+        output.note(advice)
+    if out is not None:
+        computed.snapshot.export(out)
+        store.record_output(out, f"clickprism log features {log} --out {out}")
 
 
 def quarantine(

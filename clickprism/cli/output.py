@@ -54,7 +54,7 @@ class Output:
         self.note(f"Next: {command_line(*words)}")
 
     def result(self, result: Result, *, one_of_many: bool = False) -> None:
-        """Print a result: its tables, or its fields as JSON, in one line if it is `one_of_many` (`--follow`)."""
+        """Print a result: its tables, or its fields as JSON, in one line if it is `one_of_many` (`--every`)."""
         if self.json and one_of_many:
             print(to_json(result, indent=None), flush=True)
         else:

@@ -12,12 +12,14 @@ from typing import Final
 import pyarrow as pa
 
 from clickprism.errors import DataError
-from clickprism.log.settings import EDGES, ROW_COLUMNS
+from clickprism.log.settings import ROW_COLUMNS
 
 EXAMINATION_UNIT: Final = 2**20
 KINDS: Final = ("impression", "ranking", "interaction")
 TIME: Final = pa.timestamp("us")
-HISTOGRAMS: Final = ("dwell_hist", "display_hist")
+BIN_EDGES_MS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
+"""Limits of the bins of the histograms of dwell and display times."""
+BINS: Final = tuple(f"{name}_hist_{index}" for name in ("dwell", "display") for index in range(len(BIN_EDGES_MS) + 1))
 _TYPES: Final = {
     "bool": pa.bool_(),
     "bytes": pa.large_binary(),
@@ -77,7 +79,7 @@ PARTIALS: Final = _columns(
     "query_id string!, document_id string!, position int32!, impressions int64!, clicks int64!, clicked int64!, "
     "examination int64, examination_clicked int64, examination_squared int64, dwell_ms int64!, dwells int64!, "
     "display_ms int64!, displays int64!, displayed int64!, skips int64!, last_click timestamp, "
-    + "".join(f"{name}_{index} int64!, " for name in HISTOGRAMS for index in range(EDGES + 1))
+    + "".join(f"{name} int64!, " for name in BINS)
     + "day date!"
 )
 """The table `partials`, partitioned by `day`: sums over the session rows that count. `examination`, the same for
@@ -142,14 +144,13 @@ window, in order:
 | `skips` | impressions on a page that was skipped |
 | `users` | distinct users |
 | `last_click_age` | hours from the last click to the window's end; without a click: the length of the window |
-| `dwell_hist_0` to `_7` | impressions by dwell time, by the edges in the settings |
+| `dwell_hist_0` to `_7` | impressions by dwell time, by `BIN_EDGES_MS` |
 | `display_hist_0` to `_7` | impressions by display time |
 | `impressions@1` to `@10`, `@rest` | times shown at each position, and at all that are further down |
 | `clicked@1` to `@10`, `@rest` | impressions with a click at each position |
 | `examination@1` to `@10`, `@rest` | examination at each position (with a model only) |
 """
 POSITIONS: Final = 10
-BINS: Final = tuple(f"{name}_{index}" for name in HISTOGRAMS for index in range(EDGES + 1))
 PLACES: Final = (*(str(position) for position in range(1, POSITIONS + 1)), "rest")
 _SCALARS: Final = "impressions clicks clicked examination dwell dwells display displays skips users last_click_age"
 PLACED: Final = ("impressions", "clicked", "examination")

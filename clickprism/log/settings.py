@@ -11,7 +11,6 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
-from clickprism.log.features.schedule import WEEKDAYS, Weekday
 from clickprism.settings import build, plain, read_toml, read_value, resolve, suggest, to_toml
 
 T = TypeVar("T")
@@ -35,8 +34,6 @@ ROW_COLUMNS: Final = (
 FIELDS: Final = tuple(column.split()[0] for column in ROW_COLUMNS.split(", "))
 SPARK: Final = re.compile(r"local(\[(\*|[1-9]\d*)\])?|spark://\S+")
 MEMORY: Final = re.compile(r"[1-9]\d*(MB|GB)")
-EDGES: Final = 7
-SECONDS: Final = (1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000)
 _ROBOTS: Final = (
     "bot/ bot; googlebot bingbot crawler spider slurp headless phantomjs selenium scrapy python-requests python-urllib "
     "aiohttp go-http-client libwww-perl curl/ wget/"
@@ -266,27 +263,15 @@ class WindowSettings:
     Attributes:
         k: Minimum number of users of a query-document pair in a window (k-anonymity); 0 keeps all pairs. Rows without
             a user do not count.
-        week_start: Day of the week on which the window of a month moves on.
-        dwell_edges_ms: Limits of the bins of the dwell time histogram, 7 numbers in ms.
-        display_edges_ms: Limits of the bins of the display time histogram, 7 numbers in ms.
         keep_hours: How long replaced files and earlier snapshots stay readable, in hours.
     """
 
     k: int = 5
-    week_start: Weekday = "monday"
-    dwell_edges_ms: tuple[int, ...] = SECONDS
-    display_edges_ms: tuple[int, ...] = SECONDS
     keep_hours: int = 168
 
     def __post_init__(self) -> None:
         for name in ("k", "keep_hours"):
             _require(getattr(self, name) >= 0, f"windows.{name}", getattr(self, name), "be 0 or more")
-        known = ", ".join(WEEKDAYS)
-        _require(self.week_start in WEEKDAYS, "windows.week_start", self.week_start, f"be one of {known}")
-        for name in ("dwell_edges_ms", "display_edges_ms"):
-            edges = getattr(self, name)
-            grows = len(edges) == EDGES and sorted({*edges}) == list(edges) and edges[0] > 0
-            _require(grows, f"windows.{name}", edges, f"be {EDGES} numbers above 0, each above the one before")
 
 
 @dataclass(frozen=True, kw_only=True)

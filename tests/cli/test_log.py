@@ -17,7 +17,6 @@ import pytest
 from clickprism.cli.app import COMMANDS
 from clickprism.cli.reference import examples
 from clickprism.log.engines.base import connect
-from clickprism.log.features.schedule import follow
 from clickprism.log.features.windows import windows
 from clickprism.log.ingest import ingest
 from clickprism.log.schema import SESSIONS
@@ -278,30 +277,10 @@ def test_a_changed_number_of_features_is_reported_even_with_quiet(log: Path, cli
     assert cli(*words).stderr == ""
 
 
-def test_following_reads_changed_settings_and_closes_its_engine(
-    log: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = iter([datetime(2026, 3, 5, 1)] * 3)
-    kept = (log / "log.toml").read_text()
-
-    def sleep(_: float) -> None:
-        (log / "log.toml").write_text(kept.replace("k = 5", "k = 3"))
-
-    def limited(make: Callable[[datetime], object], *, state: Callable[[], object]) -> None:
-        follow(make, state=state, clock=lambda: next(times), sleep=sleep, rounds=3)
-
-    monkeypatch.setattr("clickprism.log.features.schedule.follow", limited)
-    shown = cli("log", "features", log, "--follow", "--json").stdout
-    (log / "log.toml").write_text(kept)
-    assert [json.loads(line)["min_users"] for line in shown.splitlines()] == [5, 3]
-    assert [*(log / "staging").iterdir()] == []
-
-
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["--as-of", "soon"], 2, "--as-of must be a time such as"),
-        (["--as-of", "now", "--follow"], 2, "--as-of must not be given with --follow"),
         (["--min-users", "-1"], 2, "--min-users must be 0 or more, got -1"),
         (["--engine", "mysql"], 2, "--engine must be duckdb"),
         (["--as-of", "9999-12-31"], 2, "--as-of must not be after now"),

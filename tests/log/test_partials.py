@@ -87,9 +87,7 @@ def test_only_stale_days_are_rebuilt(duck: Engine, tmp_path: Path) -> None:
     write_sessions(store, late, days=[days[1]])
     assert update_partials(store, duck, days=days) == [days[1]]
     assert update_partials(store, duck, days=days, examiner=Thirds()) == days
-    other = WindowSettings(dwell_edges_ms=(1, 2, 3, 4, 5, 6, 7))
-    assert update_partials(store, duck, days=days, settings=other) == days
-    assert update_partials(store, duck, days=days, settings=WindowSettings(k=9)) == days
+    assert update_partials(store, duck, days=days) == days
     assert update_partials(store, duck, days=days) == []
     store.table("sessions").commit_files({}, remove_days=[days[0]])
     assert update_partials(store, duck, days=days) == [days[0]]
@@ -114,7 +112,7 @@ def test_the_model_sees_each_cell_once(tmp_path: Path) -> None:
 
 
 def test_no_rows_give_no_partials(engine: Engine) -> None:
-    table = partial_rows(engine.read([], SESSIONS), settings=WindowSettings())
+    table = partial_rows(engine.read([], SESSIONS))
     assert engine.collect(table).num_rows == 0
 
 
@@ -122,10 +120,6 @@ def test_no_rows_give_no_partials(engine: Engine) -> None:
     ("values", "words"),
     [
         ({"k": -1}, "windows.k must be 0 or more, got -1"),
-        ({"week_start": "Monday"}, "windows.week_start must be one of monday"),
-        ({"dwell_edges_ms": (1, 2)}, "windows.dwell_edges_ms must be 7 numbers above 0"),
-        ({"display_edges_ms": (1, 2, 3, 4, 5, 7, 6)}, "windows.display_edges_ms must be 7 numbers above 0"),
-        ({"dwell_edges_ms": (0, 2, 3, 4, 5, 6, 7)}, "above 0"),
         ({"keep_hours": -1}, "windows.keep_hours must be 0 or more"),
     ],
 )

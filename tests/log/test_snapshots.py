@@ -11,7 +11,6 @@ import pytest
 
 from clickprism.errors import DataError, SettingError
 from clickprism.log.engines.base import Engine
-from clickprism.log.features.schedule import follow
 from clickprism.log.features.snapshots import find_snapshots, read_snapshot
 from clickprism.log.features.windows import windows
 from clickprism.log.settings import WindowSettings
@@ -99,7 +98,7 @@ def test_replaced_files_of_all_derived_tables_go(duck: Engine, tmp_path: Path) -
     (store.table("partials").day_folder(NOW.date()) / "never-joined.parquet").write_bytes(b"half")
     for hours, left in ((200, True), (0, False)):
         for k in (1, 2):
-            settings = WindowSettings(k=k, keep_hours=hours, dwell_edges_ms=(1, 2, 3, 4, 5, 6, 7 + hours + k))
+            settings = WindowSettings(k=k, keep_hours=hours)
             windows(store, duck, NOW, settings=settings, refresh=False)
             write_sessions(store, rows)
         windows(store, duck, NOW, settings=settings, refresh=False)
@@ -149,22 +148,3 @@ def make_log_reader(folder: Path):  # type: ignore[no-untyped-def]
     from clickprism.log.store import LogStore
 
     return LogStore.open(folder)
-
-
-def test_following_wakes_by_the_hour_and_by_the_log() -> None:
-    times = iter([NOW, NOW, NOW + timedelta(minutes=10), NOW + HOUR, NOW + HOUR])
-    states = iter([1, 1, 2, 2, 2])
-    made: list[datetime] = []
-    waits: list[float] = []
-    follow(
-        made.append, state=lambda: next(states), clock=lambda: next(times), sleep=waits.append, rounds=5, poll_seconds=9
-    )
-    assert made == [NOW.replace(minute=0), NOW.replace(minute=0), NOW.replace(minute=0) + HOUR]
-    assert waits == [9, 9]
-
-
-def test_following_sleeps_no_longer_than_to_the_hour() -> None:
-    waits: list[float] = []
-    late = NOW.replace(minute=59, second=58)
-    follow(lambda _: None, state=lambda: 0, clock=lambda: late, sleep=waits.append, rounds=2)
-    assert waits == [2.0]

@@ -152,10 +152,9 @@ def test_a_log_without_sessions_has_an_empty_snapshot(duck: Engine, tmp_path: Pa
     assert made.snapshot.pairs == {"day": 0, "week": 0, "month": 0}
 
 
-def test_weeks_may_begin_on_any_day() -> None:
-    assert schedule(datetime(2026, 3, 1, 1), week_start="sunday")[2].end == datetime(2026, 3, 1)
-    assert schedule(datetime(2026, 3, 1, 1), week_start="monday")[2].end == datetime(2026, 2, 23)
-    assert schedule(datetime(2026, 2, 28, 23), week_start="sunday")[2].end == datetime(2026, 2, 22)
+def test_the_month_moves_on_on_mondays() -> None:
+    assert schedule(datetime(2026, 3, 1, 1))[2].end == datetime(2026, 2, 23)
+    assert schedule(datetime(2026, 3, 2, 0))[2].end == datetime(2026, 3, 2)
 
 
 def test_times_before_the_calendar() -> None:

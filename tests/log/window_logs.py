@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from clickprism.log.features.schedule import Window, schedule
-from clickprism.log.schema import SESSIONS, click_fields, no_clicks, window_fields
-from clickprism.log.settings import SECONDS
+from clickprism.log.schema import BIN_EDGES_MS, SESSIONS, click_fields, no_clicks, window_fields
 from clickprism.log.store import LogStore
 
 UNIT = 2**20
@@ -160,7 +159,7 @@ def _window(
                 if row[f"{name}_ms"] is not None:
                     values[name] += row[f"{name}_ms"]
                     values[f"{name}s"] += 1
-                    values[f"{name}_hist_{sum(row[f'{name}_ms'] >= edge for edge in SECONDS)}"] += 1
+                    values[f"{name}_hist_{sum(row[f'{name}_ms'] >= edge for edge in BIN_EDGES_MS)}"] += 1
         values |= {name: count / UNIT for name, count in units.items()}
         values |= {name: values[name] / 1000 for name in ("dwell", "display")}
         last = max((row["last_click"] for row in shown if row["clicked"]), default=None)

@@ -114,10 +114,10 @@ def test_pooling_is_what_it_says(folder: Path) -> None:
 
 
 def test_the_prior_needs_only_the_two_texts(folder: Path) -> None:
-    """BM25 as an index over the corpus has it, the cosine as the untuned model has it; new words are rare ones."""
+    """BM25 with the statistics of the corpus, the cosine as the untuned model has it; new words are rare ones."""
     prior = network_of(folder).pairs(QUERIES, DOCUMENTS).prior
-    index = BM25().index(Texts.of(["a", "b", "c"], DOCUMENTS[:3]))
-    np.testing.assert_allclose(prior[:3, 0], index.score_pairs(QUERIES, np.arange(3), np.arange(3)), rtol=1e-6)
+    corpus = BM25().corpus(Texts.of(["a", "b", "c"], DOCUMENTS[:3]))
+    np.testing.assert_allclose(prior[:3, 0], corpus.scores(QUERIES, DOCUMENTS[:3]).diagonal()[:3], rtol=1e-6)
     most = [sum(np.log1p((3 - n + 0.5) / (n + 0.5)) for n in counts) * 2.2 for counts in ((2, 2), (1,), (1, 1, 1))]
     np.testing.assert_allclose(prior[:3, 1], prior[:3, 0] / most, rtol=1e-6)
     np.testing.assert_allclose(

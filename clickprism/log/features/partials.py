@@ -19,8 +19,7 @@ import pyarrow as pa
 from ibis.expr import datatypes, operations
 
 from clickprism.log.engines.base import by_rows
-from clickprism.log.schema import BEHAVIOUR, EXAMINATION_UNIT, PARTIALS, SESSIONS
-from clickprism.log.settings import EDGES, WindowSettings
+from clickprism.log.schema import BEHAVIOUR, BIN_EDGES_MS, EXAMINATION_UNIT, PARTIALS, SESSIONS
 from clickprism.log.table import by_day, writing
 
 if TYPE_CHECKING:
@@ -49,9 +48,7 @@ def total(column: Any) -> Any:
     return operations.Cast(column.sum().fill_null(0), to=datatypes.int64).to_expr()
 
 
-def partial_rows(
-    sessions: Any, *, settings: WindowSettings, cells: Any = None, by: Sequence[str] = (*PAIR, "position")
-) -> Any:
+def partial_rows(sessions: Any, *, cells: Any = None, by: Sequence[str] = (*PAIR, "position")) -> Any:
     """Return sums of session rows by the columns `by`: the columns of `PARTIALS` but `day`.
 
     `cells` are the estimates of `examined_cells`; None leaves the examination null.
@@ -64,10 +61,7 @@ def partial_rows(
     if cells is not None:
         columns = rows.examination, ibis.ifelse(rows.clicked, rows.examination, 0), rows.squared
         examination = dict(zip(EXAMINATION, map(total, columns), strict=True))
-    rows = rows.mutate(
-        dwell_bin=_bin(rows.dwell_ms, settings.dwell_edges_ms),
-        display_bin=_bin(rows.display_ms, settings.display_edges_ms),
-    )
+    rows = rows.mutate(dwell_bin=_bin(rows.dwell_ms), display_bin=_bin(rows.display_ms))
     sums = {
         "impressions": rows.count(),
         "clicks": total(rows.clicks),
@@ -82,15 +76,15 @@ def partial_rows(
         "last_click": rows.last_click.max(),
     }
     for name in ("dwell", "display"):
-        for index in range(EDGES + 1):
+        for index in range(len(BIN_EDGES_MS) + 1):
             sums[f"{name}_hist_{index}"] = rows.count(where=rows[f"{name}_bin"] == index)
     return rows.group_by(list(by)).aggregate(**sums)
 
 
-def _bin(column: Any, edges: Sequence[int]) -> Any:
+def _bin(column: Any) -> Any:
     """Return how many edges a value has reached, 0 to 7; -1 without a value."""
-    below = [(column < edge, index) for index, edge in enumerate(edges)]
-    return ibis.cases(*below, (column >= edges[-1], len(edges)), else_=-1).cast("int32")
+    below = [(column < edge, index) for index, edge in enumerate(BIN_EDGES_MS)]
+    return ibis.cases(*below, (column >= BIN_EDGES_MS[-1], len(BIN_EDGES_MS)), else_=-1).cast("int32")
 
 
 def counting(sessions: Any) -> Any:
@@ -110,21 +104,15 @@ def examined_cells(sessions: Any, *, engine: Engine, examiner: Examiner | None) 
 
 
 def update_partials(
-    store: LogStore,
-    engine: Engine,
-    *,
-    days: Iterable[date],
-    settings: WindowSettings | None = None,
-    examiner: Examiner | None = None,
+    store: LogStore, engine: Engine, *, days: Iterable[date], examiner: Examiner | None = None
 ) -> list[date]:
-    """Rebuild the partials of each day whose sessions, model or edges have changed; return the rebuilt days.
+    """Rebuild the partials of each day whose sessions or model have changed; return the rebuilt days.
 
     Days without sessions lose their partials.
     """
-    settings = store.settings.windows if settings is None else settings
     sessions, partials = store.table("sessions"), store.table("partials")
     files, present = by_day(sessions.files()), by_day(partials.files())
-    stems = {day: partial_fingerprint(files.get(day, ()), settings=settings, examiner=examiner) for day in days}
+    stems = {day: partial_fingerprint(files.get(day, ()), examiner) for day in days}
     gone = [day for day in stems if day in present and day not in files]
     stale = sorted(day for day in stems if day in files and not fresh(present.get(day, ()), stems[day]))
 
@@ -133,7 +121,7 @@ def update_partials(
 
     cells = examined_cells(rows(stale), engine=engine, examiner=examiner if stale else None)
     for together in by_rows(sessions.rows_of(stale), most=engine.commit_rows):
-        made = partial_rows(rows(together), settings=settings, cells=cells, by=(*PAIR, "position", "day"))
+        made = partial_rows(rows(together), cells=cells, by=(*PAIR, "position", "day"))
         some = {day: stems[day] for day in together}
         with writing(partials.folder):
             added = engine.write_days(made.select(*PARTIALS.names), partials.folder, stems=some)
@@ -149,14 +137,9 @@ def fresh(files: Iterable[str], stem: str) -> bool:
     return bool(names) and all(name.startswith(f"{stem}-") for name in names)
 
 
-def partial_fingerprint(files: Sequence[str], *, settings: WindowSettings, examiner: Examiner | None) -> str:
-    """Return the fingerprint of what the partials of a day depend on: its sessions, the model, the edges."""
-    return fingerprint(
-        sorted(Path(file).name for file in files),
-        None if examiner is None else examiner.fingerprint,
-        settings.dwell_edges_ms,
-        settings.display_edges_ms,
-    )
+def partial_fingerprint(files: Sequence[str], examiner: Examiner | None) -> str:
+    """Return the fingerprint of what the partials of a day depend on: its sessions and the model."""
+    return fingerprint(sorted(Path(file).name for file in files), None if examiner is None else examiner.fingerprint)
 
 
 def fingerprint(*inputs: object) -> str:

@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from time import sleep as wait
-from typing import Final, Literal, get_args
+from typing import Final
 
 from clickprism.errors import SettingError
 
-Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-WEEKDAYS: Final[tuple[str, ...]] = get_args(Weekday)
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
 
@@ -41,13 +38,8 @@ class Window:
         return [self.start.date() + n * DAY for n in range((last - self.start.date()).days + 1)]
 
 
-def last_hour(as_of: datetime) -> datetime:
-    """Return the last full hour at or before a time."""
-    return as_of.replace(minute=0, second=0, microsecond=0)
-
-
-def schedule(as_of: datetime, *, week_start: Weekday = "monday") -> tuple[Window, Window, Window]:
-    """Return the day, the week and the month as of a time (UTC, without a zone); the month moves on at `week_start`.
+def schedule(as_of: datetime) -> tuple[Window, Window, Window]:
+    """Return the day, the week and the month as of a time (UTC, without a zone); the month moves on each Monday.
 
     >>> for window in schedule(datetime(2026, 3, 4, 15, 59)):
     ...     print(window.name, window.start, window.end)
@@ -55,14 +47,14 @@ def schedule(as_of: datetime, *, week_start: Weekday = "monday") -> tuple[Window
     week 2026-02-25 00:00:00 2026-03-04 00:00:00
     month 2026-02-02 00:00:00 2026-03-02 00:00:00
     """
-    hour = last_hour(as_of)
+    hour = as_of.replace(minute=0, second=0, microsecond=0)
     midnight = hour.replace(hour=0)
-    boundary = midnight - ((midnight.weekday() - WEEKDAYS.index(week_start)) % 7) * DAY
     try:
+        monday = midnight - midnight.weekday() * DAY
         return (
             Window("day", hour - DAY, hour),
             Window("week", midnight - 7 * DAY, midnight),
-            Window("month", boundary - 28 * DAY, boundary),
+            Window("month", monday - 28 * DAY, monday),
         )
     except OverflowError:
         raise SettingError("as_of", str(as_of), "be later than the first month of the calendar") from None
@@ -119,26 +111,3 @@ Clock = Callable[[], datetime]
 def now() -> datetime:
     """Return the time in UTC, without a zone."""
     return datetime.now(UTC).replace(tzinfo=None)
-
-
-def follow(
-    make: Callable[[datetime], object],
-    *,
-    state: Callable[[], object],
-    clock: Clock = now,
-    sleep: Callable[[float], object] = wait,
-    poll_seconds: float = 10.0,
-    rounds: int | None = None,
-) -> None:
-    """Call `make` with the last full hour when it begins, and again whenever the state changes; until interrupted."""
-    done, looks = None, 0
-    while rounds is None or looks < rounds:
-        looks += 1
-        time_now = clock()
-        seen = (last_hour(time_now), state())
-        if seen != done:
-            make(seen[0])
-            done = seen
-        else:
-            until = (seen[0] + HOUR - time_now).total_seconds()
-            sleep(max(0.0, min(poll_seconds, until)))

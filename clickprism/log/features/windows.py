@@ -47,7 +47,6 @@ from clickprism.log.schema import (
 )
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
-from clickprism.log.store import SETTINGS_FILE
 from clickprism.log.table import by_day
 
 if TYPE_CHECKING:
@@ -80,7 +79,6 @@ class Windows:
     def report(self) -> FeatureReport:
         """Return what the features contain, in numbers."""
         snapshot = self.snapshot
-        spans = schedule(snapshot.as_of, week_start=snapshot.settings["week_start"])
         return FeatureReport(
             as_of=snapshot.as_of,
             version=snapshot.version,
@@ -88,7 +86,7 @@ class Windows:
             rows=snapshot.rows(),
             fields=len(snapshot.fields),
             min_users=snapshot.settings["k"],
-            windows={span.name: (span.start, span.end) for span in spans},
+            windows={span.name: (span.start, span.end) for span in schedule(snapshot.as_of)},
             pairs=snapshot.pairs,
             suppressed=snapshot.suppressed,
             examination=snapshot.examination,
@@ -182,14 +180,14 @@ def windows(
     if as_of > (time := clock()):
         raise SettingError("as_of", str(as_of), f"not be after now ({time:%Y-%m-%d %H:%M} UTC)")
     settings = store.settings.windows if settings is None else settings
-    spans = schedule(as_of, week_start=settings.week_start)
+    spans = schedule(as_of)
     with store.lock(), ExitStack() as stack:
         sessions = store.table("sessions")
         known = {*store.table("events").days(), *sessions.days(), *store.table("partials").days()}
         whole = {day for span in spans[1:] for day in span.days} & known
         needed = whole | ({*spans[0].days} & known)
         rebuilt = update_sessions(store, engine, sorted(needed)) if refresh else []
-        partials = update_partials(store, engine, days=whole, settings=settings, examiner=examiner)
+        partials = update_partials(store, engine, days=whole, examiner=examiner)
         work = _Work(store, engine, settings, examiner, by_day(sessions.files()))
         stem = work.fingerprint_of(as_of, spans)
         found = next((each for each in find_snapshots(store) if each.as_of == as_of and each.kept), None)
@@ -238,12 +236,6 @@ def features_time(store: LogStore, as_of: str | None) -> datetime:
             remedy=f"Add some with: clickprism log ingest FILE --into {store.folder.name}",
         )
     return min(end, now())
-
-
-def inputs_of(store: LogStore) -> object:
-    """Return what the click features depend on besides the time: the events, the settings and the models of a log."""
-    models = sorted(path.name for path in (store.folder / "models").glob("*.json"))
-    return store.table("events").version, (store.folder / SETTINGS_FILE).read_bytes(), models
 
 
 def pair_users(sessions: Any, spans: Sequence[Window]) -> Any:
@@ -349,12 +341,9 @@ class _Work:
         return fingerprint(as_of.isoformat(), model, [self._stem(span) for span in spans])
 
     def _stem(self, window: Window) -> str:
-        """Return the fingerprint of the inputs of a window: the sessions of its days, the model, the edges, k."""
-        days = {
-            day.isoformat(): partial_fingerprint(self.files[day], settings=self.settings, examiner=self.examiner)
-            for day in window.days
-            if day in self.files
-        }
+        """Return the fingerprint of the inputs of a window: the sessions of its days, the model, k."""
+        known = [day for day in window.days if day in self.files]
+        days = {day.isoformat(): partial_fingerprint(self.files[day], self.examiner) for day in known}
         return fingerprint(window.start.isoformat(), window.end.isoformat(), self.settings.k, days)
 
     def counts(self, pairs: Any, spans: Sequence[Window]) -> dict[str, tuple[int, int]]:
@@ -375,7 +364,7 @@ class _Work:
         rows = self._sessions([window])
         rows = rows.filter((rows.time >= _time(window.start)) & (rows.time < _time(window.end)))
         cells = examined_cells(rows, engine=self.engine, examiner=self.examiner)
-        return self._rows(partial_rows(rows, settings=self.settings, cells=cells), pairs, window)
+        return self._rows(partial_rows(rows, cells=cells), pairs, window)
 
     def kept(self, window: Window) -> _Kept | None:
         """Return the stored week or month, if it is up to date."""
