@@ -1,4 +1,4 @@
-"""Items: which documents of different queries are the same, and how often a log shows or clicks each.
+"""Items: which documents of different queries are the same.
 
 Popularity belongs to an item, not to a document of one query. Where the data has no ids, items are clusters of
 features, as in InfoRank (Jin et al. 2024, Section 4.4).
@@ -12,10 +12,9 @@ from typing import Final, Literal, TypeAlias, get_args
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Clicks, Float32, Float64, Int64, Lists
+from clickprism.types import Float32, Int64, Lists
 
 By: TypeAlias = Literal["auto", "ids", "features"]
-Count: TypeAlias = Literal["impressions", "clicks"]
 
 BLOCK: Final = 4_096
 CELLS: Final = 1 << 24
@@ -25,16 +24,6 @@ ROUNDS: Final = (3, 30)
 TURNS: Final = 10
 TINY: Final = 1e-12
 SHARED: Final = 0.25  # documents of a part whose id the first part must have, for ids to be used
-
-
-def items_of(lists: Lists, *, by: By = "auto", classes: int | None = None, seed: int = 0) -> Int64:
-    """Return the item of each document, numbered from 0, [documents]; see `items_across`.
-
-    >>> lists = Lists(np.eye(3, dtype=np.float32), np.array([0, 2, 3]), np.array(["a", "b"]), np.array(["x", "y", "x"]))
-    >>> items_of(lists).tolist()
-    [0, 1, 0]
-    """
-    return items_across([lists], by=by, classes=classes, seed=seed)[0]
 
 
 def items_across(
@@ -54,6 +43,10 @@ def items_across(
         by: "ids" by `document_ids`, "features" by clusters, "auto" by ids if the parts share them (`ids_shared`).
         classes: Number of clusters; by default the number of queries, as in the paper.
         seed: Random seed.
+
+    >>> lists = Lists(np.eye(3, dtype=np.float32), np.array([0, 2, 3]), np.array(["a", "b"]), np.array(["x", "y", "x"]))
+    >>> items_across([lists])[0].tolist()
+    [0, 1, 0]
     """
     if by not in get_args(By):
         raise SettingError("by", by, f"be one of {', '.join(get_args(By))}")
@@ -85,24 +78,6 @@ def ids_shared(parts: Sequence[Lists]) -> bool:
     if not named or len(named) < len(parts):
         return False
     return all(not len(ids) or float(np.isin(ids, named[0]).mean()) >= SHARED for ids in named)
-
-
-def item_frequency(clicks: Clicks, items: Int64, *, of: Count = "impressions", count: int | None = None) -> Float64:
-    """Return how often each item was shown in the log, or clicked, [items].
-
-    Args:
-        clicks: The log.
-        items: Item of each document of the log, [documents].
-        of: "impressions" or "clicks".
-        count: Number of items, if other parts have more.
-    """
-    if of not in get_args(Count):
-        raise SettingError("of", of, f"be one of {', '.join(get_args(Count))}")
-    if items.shape != (clicks.lists.documents,):
-        raise DataError(f"{clicks.lists.documents} documents need as many items, got an array of shape {items.shape}")
-    size = max(int(items.max(initial=-1)) + 1, count or 0)
-    counts = clicks.list_impressions if of == "impressions" else clicks.clicks
-    return np.bincount(items[clicks.rows], weights=counts, minlength=size).astype(np.float64)
 
 
 def standardised(features: Float32) -> Float32:

@@ -188,11 +188,10 @@ def load(
     fold: int = 1,
     normalise: Kind | Literal["recipe"] = "recipe",
     drop_without_relevant: bool = False,
-    verify: bool = True,
     on_error: OnError = "raise",
     cache: Place = "default",
 ) -> Dataset:
-    """Load a public data set from a folder.
+    """Load a public data set from a folder; counts that are not the known ones are an error.
 
     The normaliser is not kept. To save it with a model, load with `normalise="none"` and call
     `clickprism.data.normalise.normalised(dataset, kind)`, which returns it; `RECIPES[name].normalise` is the kind.
@@ -205,7 +204,6 @@ def load(
         normalise: "recipe" for what papers on this data do, or a kind of `clickprism.data.normalise`; statistics
             come from the whole training part.
         drop_without_relevant: Omit lists without a document of grade 1 or more, in every part.
-        verify: Refuse data whose numbers of queries, documents or features are not the known ones.
         on_error: See `read_letor`. The number of skipped lines of each file, and the first of them, are logged by
             `clickprism.data.letor` as a warning.
         cache: See `read_letor`.
@@ -222,9 +220,13 @@ def load(
         missing = ", ".join(_missing(where, layouts[0]))
         raise DataError(f"{recipe.title} lacks {missing}", file=where, remedy=f"Get it from: {recipe.source}")
     readings = {part: _read(recipe, where, whole[0][part], on_error, cache) for part in PARTS}
-    wrong = [str(count) for count in _counts(recipe, readings, f"fold {fold}") if verify and not count.ok]
+    wrong = [str(count) for count in _counts(recipe, readings, f"fold {fold}") if not count.ok]
     if wrong:
-        raise DataError(f"{recipe.title}: {'; '.join(wrong)}", file=where, remedy="verify=False loads it all the same")
+        raise DataError(
+            f"{recipe.title}: {'; '.join(wrong)}",
+            file=where,
+            remedy="If it is another version, read the files with data.source = files",
+        )
     label = f"{name}/fold{fold}" if recipe.folds else name
     dataset = Dataset(label, *(readings[part].judged for part in PARTS))
     return _finish(dataset, recipe.normalise if normalise == "recipe" else normalise, drop_without_relevant)

@@ -89,34 +89,24 @@ class Texts:
         return {name: row for row, name in enumerate(self.names)}
 
 
-def read_texts(path: Path | str, *, id_column: str | None = None, text_columns: Sequence[str] | None = None) -> Texts:
+def read_texts(path: Path | str) -> Texts:
     """Read texts by id.
 
     The first bytes of the file say what it is: Parquet, JSON lines (one object a line), TSV or CSV; gzip and zstd are
-    decompressed. A TSV or CSV whose first line names no id column has no header: the id first, then the text.
-
-    Args:
-        path: The file.
-        id_column: Column with the ids; by default the first there is of `IDS`.
-        text_columns: Columns with the text, joined by a space; by default those there are of `TEXTS`, so that the
-            title of a document precedes its text.
-
-    Returns:
-        The texts. The same id twice with the same text counts once; with another text it is an error.
+    decompressed. The ids are in the first column that is one of `IDS`; the text is the columns of `TEXTS`, joined by a
+    space, so that the title of a document precedes its text. A TSV or CSV whose first line names no id column has no
+    header: the id first, then the text. The same id twice with the same text counts once; with another it is an error.
     """
     file = Path(path)
     found: dict[str, str] = {}
-    for line, row in _rows(file, headed=id_column is not None or text_columns is not None):
-        identity = id_column or next((each for each in IDS if each in row), None)
-        columns = [each for each in TEXTS if each in row] if text_columns is None else list(text_columns)
-        needed: list[tuple[str, Sequence[str | None]]] = [("ids", [identity]), ("texts", columns or [None])]
-        for what, chosen in needed:
-            missing = [each for each in chosen if each not in row]
-            if missing:
-                wanted = f"for the {what}" if missing[0] is None else repr(missing[0])
-                remedy = f"Name one of its columns: {', '.join(row)}"
-                raise DataError(f"has no column {wanted}", file=file, line=line, remedy=remedy)
-        name, words = row[str(identity)], [row[each] for each in columns if row[each] is not None]
+    for line, row in _rows(file):
+        identity = next((each for each in IDS if each in row), None)
+        columns = [each for each in TEXTS if each in row]
+        if identity is None or not columns:
+            what, names = ("ids", IDS) if identity is None else ("texts", TEXTS)
+            remedy = f"It has {', '.join(row)}; rename one to {names[0]}"
+            raise DataError(f"has no column for the {what}", file=file, line=line, remedy=remedy)
+        name, words = row[identity], [row[each] for each in columns if row[each] is not None]
         if not isinstance(name, str | int) or isinstance(name, bool):
             remedy = "Ids are texts or whole numbers"
             raise DataError(f"has the {identity} {name!r}", file=file, line=line, remedy=remedy)
@@ -134,8 +124,8 @@ def read_texts(path: Path | str, *, id_column: str | None = None, text_columns: 
     return Texts.of(list(found), list(found.values()))
 
 
-def _rows(file: Path, *, headed: bool) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the number and the values of each row of a file; `headed` says that the first line names the columns."""
+def _rows(file: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the number and the values of each row of a file."""
     if read_bytes(file).startswith(PARQUET):
         import pyarrow.parquet as pq
 
@@ -163,7 +153,7 @@ def _rows(file: Path, *, headed: bool) -> Iterator[tuple[int, Mapping[str, Any]]
         raise DataError("has one column only", file=file, line=1, remedy="Separate id and text by a tab or a comma")
     rows = delimited_rows(text, file=file)
     number, names = next(rows)
-    headed = headed or any(each in IDS for each in names)
+    headed = any(each in IDS for each in names)
     if not headed:  # what follows the second field is part of the text
         yield number, {"id": names[0], "text": " ".join(names[1:])}
     for number, fields in rows:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+import numpy as np
+
 import clickprism as cp
-from clickprism.data.items import item_frequency, items_across
+from clickprism.data.items import items_across
 from clickprism.experiments.data import Log
 from clickprism.types import Clicks, Dataset, Float32, Float64, Int32, Int64
 from reproduce.common.training import keep
@@ -50,7 +52,10 @@ def bias_curves(
     if trained is None or tested is None:
         return found
     count = 1 + max(int(part.max(initial=-1)) for part in (trained, tested))
-    frequency, popularity = (item_frequency(clicks, trained, of=of, count=count) for of in ("impressions", "clicks"))
+    shown_items = trained[clicks.rows]
+    frequency, popularity = (
+        np.bincount(shown_items, weights=counts, minlength=count) for counts in (clicks.list_impressions, clicks.clicks)
+    )
     if frequency[tested].any():
         found["frequency"] = by_frequency(shown, scores, tested, frequency, bins=BINS)
         found["popularity"] = exposure_shares(every, scores, tested, popularity, groups=GROUPS, top=top)

@@ -44,13 +44,11 @@ def test_every_form_reads_the_same(form: str, tmp_path: Path) -> None:
     assert texts.texts == ["kidney stones", 'Grape, "red"']
 
 
-def test_title_and_text_are_joined_and_columns_can_be_named(tmp_path: Path) -> None:
+def test_title_and_text_are_joined(tmp_path: Path) -> None:
     file = tmp_path / "beir.jsonl"
     rows = [{"_id": 7, "title": "Grapes", "text": "are red"}, {"_id": 8, "title": None, "text": ""}]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_texts(file).texts == ["Grapes are red", ""]
-    file.write_text('{"key": "k", "words": "w"}\n')
-    assert read_texts(file, id_column="key", text_columns=["words"]).of_ids(["k"]) == ["w"]
 
 
 @pytest.mark.parametrize(
@@ -61,11 +59,11 @@ def test_title_and_text_are_joined_and_columns_can_be_named(tmp_path: Path) -> N
         ("a\tone\nb\n", "texts.tsv:2: has 1 fields, expected 2. Look for a stray line break"),
         ("\tone\n", "texts.tsv:1: has no id. Give each text an id"),
         ("just one column\n", "texts.tsv:1: has one column only"),
-        ("id\tprice\na\t3\n", "texts.tsv:2: has no column for the texts. Name one of its columns: id, price"),
+        ("id\tprice\na\t3\n", "texts.tsv:2: has no column for the texts. It has id, price; rename one to title"),
         ("id\ttext\na\t3\t4\n", "texts.tsv:2: has 3 fields, expected 2"),
         ('id,text\na,"open\n', "texts.tsv:2: is not CSV"),
-        ('{"id": "a"}\n', "texts.tsv:1: has no column for the texts. Name one of its columns: id"),
-        ('{"text": "a"}\n', "texts.tsv:1: has no column for the ids. Name one of its columns: text"),
+        ('{"id": "a"}\n', "texts.tsv:1: has no column for the texts. It has id; rename"),
+        ('{"text": "a"}\n', "texts.tsv:1: has no column for the ids. It has text; rename one to id"),
         ('{"id": 1.5, "text": "a"}\n', "texts.tsv:1: has the id 1.5. Ids are texts or whole numbers"),
         ('{"id": 1, "text": 2}\n', r"texts.tsv:1: has a text that is not a string \(2\)"),
         ('{"id": 1, "text": "a"}\n{\n', "texts.tsv:2: is not one JSON object"),
