@@ -26,6 +26,16 @@ TINY: Final = 1e-12
 SHARED: Final = 0.25  # documents of a part whose id the first part must have, for ids to be used
 
 
+def items_of(lists: Lists, *, by: By = "auto", classes: int | None = None, seed: int = 0) -> Int64:
+    """Return the item of each document, numbered from 0, [documents]; see `items_across`.
+
+    >>> lists = Lists(np.eye(3, dtype=np.float32), np.array([0, 2, 3]), np.array(["a", "b"]), np.array(["x", "y", "x"]))
+    >>> items_of(lists).tolist()
+    [0, 1, 0]
+    """
+    return items_across([lists], by=by, classes=classes, seed=seed)[0]
+
+
 def items_across(
     parts: Sequence[Lists], *, by: By = "auto", classes: int | None = None, seed: int = 0
 ) -> tuple[Int64, ...]:
@@ -43,10 +53,6 @@ def items_across(
         by: "ids" by `document_ids`, "features" by clusters, "auto" by ids if the parts share them (`ids_shared`).
         classes: Number of clusters; by default the number of queries, as in the paper.
         seed: Random seed.
-
-    >>> lists = Lists(np.eye(3, dtype=np.float32), np.array([0, 2, 3]), np.array(["a", "b"]), np.array(["x", "y", "x"]))
-    >>> items_across([lists])[0].tolist()
-    [0, 1, 0]
     """
     if by not in get_args(By):
         raise SettingError("by", by, f"be one of {', '.join(get_args(By))}")

@@ -7,7 +7,7 @@ contains that of the files in it. Each day is one commit, so a killed run has me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from clickprism._util.files import sync
 from clickprism._util.tables import Table
 from clickprism.log.features.schedule import Clock, now
 from clickprism.log.features.snapshots import find_snapshots
-from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
+from clickprism.log.ingest.stage import GROUP_ROWS, event_writer, row_groups
 from clickprism.log.quarantine import clear
 from clickprism.log.settings import CompactSettings
 from clickprism.log.table import SUM, files_id, writing
@@ -106,7 +106,7 @@ def compact(
             with writing(events.folder):
                 path = events.day_folder(day) / f"{SUM}-{files_id(some)}-{uuid4().hex}.parquet"
                 with event_writer(path) as writer:
-                    for rows_of_group in _row_groups(list(some), writer.schema):
+                    for rows_of_group in row_groups(_tables(some, writer.schema)):
                         writer.write_table(rows_of_group)
             crash_point("compact-written")
             events.commit_files({day: [path]}, remove=some)
@@ -147,15 +147,9 @@ def _expire(store: LogStore, limit: datetime) -> dict[str, Any]:
     return {"expired_days": tuple(old), **counts}
 
 
-def _row_groups(files: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
+def _tables(files: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of files, cast one by one: older files may differ in which columns can be null."""
-    some: list[pa.Table] = []
     for file in files:
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches(GROUP_ROWS, columns=schema.names, use_threads=False):
-                some.append(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
-                if sum(map(len, some)) >= GROUP_ROWS:
-                    yield pa.concat_tables(some)
-                    some = []
-    if some:
-        yield pa.concat_tables(some)
+                yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -32,7 +31,6 @@ from clickprism._util.files import atomic_file, read_json, sync, write_file
 from clickprism._util.tables import Table
 from clickprism.errors import SettingError
 from clickprism.log.ingest.stage import GROUP_ROWS, event_writer
-from clickprism.log.schema import QUARANTINE
 from clickprism.log.sessions import update_sessions
 from clickprism.log.store import COLUMNS_FILE, PENDING, LogStore, copies_of
 from clickprism.log.table import by_day, writing
@@ -143,9 +141,8 @@ def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date]
         for path in batches:
             _rewrite_batch(path, mentions)
         _rewrite_columns(store.folder / COLUMNS_FILE, mentions)
-        _erase(events, found, mentions)
-        for file in [*broken, *headers]:
-            _rewrite(quarantine, file, mentions)
+        _erase(events, [file for counts in found.values() for file in counts], mentions)
+        _rewrite(quarantine, [*broken, *headers], mentions)
         update_sessions(store, engine, rebuilt)
     for name in ("events", "quarantine", "sessions", "partials"):  # a run that was killed may have left files of them
         store.table(name).sweep()
@@ -158,7 +155,12 @@ def _forget(store: LogStore, engine: Engine, mentions: Mentions, days: set[date]
 def _copies(store: LogStore, mentions: Mentions) -> list[tuple[str, str]]:
     """Return the copies that other commands made of the raw events of a log, with the command that erases the users."""
     users = " ".join(f"--user {shlex.quote(user)}" for user in sorted(mentions.users))
-    return [(str(copy), f"clickprism log forget {shlex.quote(str(copy))} {users}") for copy in copies_of(store)]
+    return [
+        (str(copy), f"clickprism log forget {shlex.quote(str(copy))} {users}")
+        if readable
+        else (str(copy), f"rm -r {shlex.quote(str(copy))}  # cannot be read, so it may be a copy of this log")
+        for copy, readable in copies_of(store)
+    ]
 
 
 @dataclass(frozen=True)
@@ -339,21 +341,13 @@ def _holding(events: LogTable, mentions: Mentions) -> dict[date, dict[str, int]]
     return found
 
 
-def _erase(events: LogTable, found: dict[date, dict[str, int]], mentions: Mentions) -> None:
-    """Replace the files by ones without the rows of the users, in one commit."""
-    added: dict[date, list[Path]] = {}
-    with writing(events.folder):
-        for day, counts in found.items():
-            for file, count in counts.items():
-                if count < pq.read_metadata(file).num_rows:
-                    path = events.day_folder(day) / f"kept-{uuid4().hex}.parquet"
-                    with pq.ParquetFile(file) as opened, event_writer(path) as writer:
-                        for batch in opened.iter_batches(GROUP_ROWS, use_threads=False):
-                            kept = pa.Table.from_batches([batch.filter(pa.array(~mentions.in_events(batch)))])
-                            writer.write_table(kept.select(writer.schema.names).cast(writer.schema))
-                    added.setdefault(day, []).append(path)
-    if found:
-        events.commit_files(added, remove=[file for counts in found.values() for file in counts])
+def _erase(events: LogTable, files: Iterable[str], mentions: Mentions) -> None:
+    """Replace files of events by ones without the rows of the users."""
+
+    def others(_file: str, _start: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pa.array(~mentions.in_events(batch)))
+
+    events.rewrite(files, others, writer=event_writer, batch_rows=GROUP_ROWS)
 
 
 def _drop(store: LogStore, touched: Iterable[date], models: Iterable[Path]) -> None:
@@ -385,16 +379,15 @@ def _learned(model: Path, days: set[date]) -> bool:
         return bool(days)
 
 
-def _rewrite(quarantine: LogTable, file: str, mentions: Mentions) -> None:
-    """Replace a file of quarantine by one without the rows of the users, and without headers that name them."""
-    path = quarantine.folder / f"kept-{uuid4().hex}.parquet"
-    with pq.ParquetFile(file) as opened, pq.ParquetWriter(path, QUARANTINE, compression="zstd") as writer:
-        for batch in opened.iter_batches(_BATCH):
-            rows = pa.Table.from_batches([batch.filter(pa.array(~mentions.in_batch(batch)))]).select(QUARANTINE.names)
-            headers = ["" if each and mentions.in_text(each) else each for each in rows["header"].to_pylist()]
-            place = rows.schema.get_field_index("header")
-            writer.write_table(rows.set_column(place, "header", pa.array(headers, pa.string())).cast(QUARANTINE))
-    quarantine.commit_files({None: [path]}, remove=[file])
+def _rewrite(quarantine: LogTable, files: Iterable[str], mentions: Mentions) -> None:
+    """Replace files of quarantine by ones without the rows of the users, and without headers that name them."""
+
+    def others(_file: str, _start: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = batch.filter(pa.array(~mentions.in_batch(batch)))
+        headers = ["" if each and mentions.in_text(each) else each for each in rows["header"].to_pylist()]
+        return rows.set_column(rows.schema.get_field_index("header"), "header", pa.array(headers, pa.string()))
+
+    quarantine.rewrite(files, others)
 
 
 def _waiting(store: LogStore) -> list[Path]:

@@ -9,13 +9,11 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from clickprism._util.files import atomic_file
 from clickprism._util.tables import Table
@@ -164,30 +162,21 @@ def clear(
     rows that are kept completely; `file_ids`: only rows of these input files.
     """
     now = pa.scalar(datetime.now(UTC).replace(tzinfo=None), QUARANTINE.field("cleared_at").type)
-    with store.lock(), store.staging() as temp:
+    values = {"raw": pa.scalar(b"", pa.large_binary()), "value": pa.scalar(None, pa.string()), "cleared_at": now}
+    with store.lock():
         with _matching(store, which, whole=whole, file_ids=file_ids) as found:
-            chosen = found.aggregate("filename, list(file_row_number)", "filename").fetchall()
-        added = []
-        with writing(store.folder):
-            for file, numbers in chosen:
-                added.append(temp / f"{uuid4().hex}.parquet")
-                match, start = np.isin(np.arange(pq.read_metadata(file).num_rows), numbers), 0
-                with pq.ParquetFile(file) as opened, pq.ParquetWriter(added[-1], QUARANTINE, compression="zstd") as to:
-                    for batch in opened.iter_batches(_BATCH):
-                        to.write_batch(_cleared(batch, pa.array(match[start : start + len(batch)]), now))
-                        start += len(batch)
-        if chosen:
-            store.table("quarantine").commit_files({None: added}, remove=[file for file, _ in chosen])
+            chosen = dict(found.aggregate("filename, list(file_row_number)", "filename").fetchall())
+
+        def without_content(file: str, start: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+            match = pa.array(np.isin(np.arange(start, start + len(batch)), chosen[file]))
+            for name, value in values.items():
+                place = batch.schema.get_field_index(name)
+                batch = batch.set_column(place, name, pc.if_else(match, value, batch[name]))
+            return batch
+
+        store.table("quarantine").rewrite(chosen, without_content)
         store.table("quarantine").sweep()
-    return sum(len(numbers) for _, numbers in chosen)
-
-
-def _cleared(batch: pa.RecordBatch, match: pa.Array, now: pa.Scalar) -> pa.RecordBatch:
-    columns = {name: batch.column(name) for name in QUARANTINE.names}
-    columns["raw"] = pc.if_else(match, pa.scalar(b"", QUARANTINE.field("raw").type), columns["raw"])
-    columns["value"] = pc.if_else(match, pa.scalar(None, pa.string()), columns["value"])
-    columns["cleared_at"] = pc.if_else(match, now, columns["cleared_at"])
-    return pa.RecordBatch.from_arrays(list(columns.values()), schema=QUARANTINE)
+    return sum(map(len, chosen.values()))
 
 
 @contextmanager

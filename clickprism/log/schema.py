@@ -126,30 +126,10 @@ def conform(table: pa.Table, schema: pa.Schema, *, what: str) -> pa.Table:
 
 
 WINDOWS: Final = ("day", "week", "month")
-"""The windows of the click vector x.
+"""The windows of the click vector x; docs/reference/datamodel.md describes the fields of each.
 
-Counts stay counts, so that a network can take logarithms and make any ratio of them: `day.clicked` divided by
-`day.impressions` is the click-through rate, `day.dwell` by `day.dwells` the mean dwell time, `day.clicked@3` by
-`day.examination@3` the clicks for each examination at position 3, which an affine estimate needs. The fields of each
-window, in order:
-
-| field | what |
-|---|---|
-| `impressions` | times shown |
-| `clicks` | clicks, a second one on the same impression too |
-| `clicked` | impressions with a click |
-| `examination` | the sum of the examination estimates (with a model only) |
-| `dwell`, `dwells` | seconds in the document, and of how many impressions they are known |
-| `display`, `displays` | seconds on the screen, and of how many impressions they are known |
-| `skips` | impressions on a page that was skipped |
-| `users` | distinct users |
-| `last_click_age` | hours from the last click to the window's end; without a click: the length of the window |
-| `dwell_hist_0` to `_7` | impressions by dwell time, by `BIN_EDGES_MS` |
-| `display_hist_0` to `_7` | impressions by display time |
-| `impressions@1` to `@10`, `@rest` | times shown at each position, and at all that are further down |
-| `clicked@1` to `@10`, `@rest` | impressions with a click at each position |
-| `examination@1` to `@10`, `@rest` | examination at each position (with a model only) |
-"""
+Counts stay counts, so that a network can take logarithms and make any ratio of them, such as `day.clicked@3` by
+`day.examination@3`, the clicks for each examination at position 3, which an affine estimate needs."""
 POSITIONS: Final = 10
 PLACES: Final = (*(str(position) for position in range(1, POSITIONS + 1)), "rest")
 _SCALARS: Final = "impressions clicks clicked examination dwell dwells display displays skips users last_click_age"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from clickprism._util.files import write_file
 from clickprism.errors import SettingError
 from clickprism.settings import build, plain, read_toml, read_value, resolve, suggest, to_toml
 
+T = TypeVar("T")
 SchemaName: TypeAlias = Literal["auto", "clickprism", "ubi", "metarank", "yandex", "mapping"]
 PARTS: Final = {
     "source": "clickprism.log.settings:SourceSettings",
@@ -408,6 +409,17 @@ class LogSettings:
     def part(self, name: str) -> Any:
         """Return the settings of a part; missing values have their defaults."""
         return build(resolve(PARTS, name, path="log.toml"), self.values.get(name, {}), path=name)
+
+    def beneath(self, name: str, given: T) -> T:
+        """Return the settings of a part with every field of `given` that is not at its default.
+
+        >>> LogSettings({"windows": {"k": 3}}).beneath("windows", WindowSettings()).k
+        3
+        """
+        usual, names = type(given)(), [each.name for each in fields(given)]  # type: ignore[arg-type]
+        changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(usual, name)}
+        merged: T = replace(self.part(name), **changed)
+        return merged
 
     def with_part(self, name: str, settings: Any) -> LogSettings:
         """Return the settings with another object for one part."""

@@ -224,10 +224,14 @@ def record_copy(folder: Path) -> None:
         write_file(place / COPIES, json.dumps({"logs": sorted({*_copies(), str(folder.absolute())})}))
 
 
-def copies_of(store: LogStore) -> list[Path]:
-    """Return the known copies that have a raw file in common with a log."""
-    own = _file_ids(store.folder)
-    return [path for path in map(Path, _copies()) if path != store.folder and not own.isdisjoint(_file_ids(path))]
+def copies_of(store: LogStore) -> list[tuple[Path, bool]]:
+    """Return the known copies that have a raw file in common with a log, or are damaged, and whether each is whole."""
+    own, found = _file_ids(store.folder) or set(), []
+    for path in map(Path, _copies()):
+        ids = _file_ids(path)
+        if path != store.folder and (ids is None or not own.isdisjoint(ids)):
+            found.append((path, ids is not None))
+    return found
 
 
 def _copies() -> list[str]:
@@ -236,11 +240,11 @@ def _copies() -> list[str]:
     return [path for path in known.get("logs", ()) if (Path(path) / SETTINGS_FILE).is_file()]
 
 
-def _file_ids(folder: Path) -> set[str]:
-    """Return the ids of the files of a log; none if the log cannot be read."""
+def _file_ids(folder: Path) -> set[str] | None:
+    """Return the ids of the files of a log; None if the log cannot be read."""
     with suppress(DataError, OSError, pa.ArrowException):
         return set(LogStore.open(folder).table("files").read(["file_id"])["file_id"].to_pylist())
-    return set()
+    return None
 
 
 def refuse_others(folder: Path) -> None:

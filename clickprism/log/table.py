@@ -16,7 +16,7 @@ import re
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
@@ -91,15 +91,17 @@ class LogTable:
         return [] if delta is None else delta.history()
 
     def _rows(self) -> dict[str, int]:
-        """Return the number of rows of each file, by its path within the table, in order."""
+        """Return the number of rows of each file, by its whole path, in order."""
         delta = self.latest()
         actions = pa.table({"path": [], "num_records": []}) if delta is None else pa.table(delta.get_add_actions())
-        return dict(sorted(zip(actions["path"].to_pylist(), actions["num_records"].to_pylist(), strict=True)))
+        paths = [str(self.folder / path) for path in actions["path"].to_pylist()]
+        return dict(sorted(zip(paths, actions["num_records"].to_pylist(), strict=True)))
 
     def files(self, days: Iterable[date] | None = None) -> list[str]:
-        """Return the full paths of the files of these days, by default of all days, sorted by name."""
-        chosen = None if days is None else {f"day={day.isoformat()}" for day in days}
-        return [str(self.folder / path) for path in self._rows() if chosen is None or path.split("/")[0] in chosen]
+        """Return the whole paths of the files of these days, by default of all days, sorted by name."""
+        if days is None:
+            return list(self._rows())
+        return sorted(file for files in self.file_rows(days).values() for file in files)
 
     def days(self) -> list[date]:
         """Return the days that have files, in order."""
@@ -116,10 +118,13 @@ class LogTable:
 
     def file_rows(self, days: Iterable[date] | None = None) -> dict[date, dict[str, int]]:
         """Return the number of rows of each file, by day and whole path, of some days or of all."""
-        rows = {str(self.folder / path): count for path, count in self._rows().items()}
-        found = by_day(rows)
-        chosen = found if days is None else sorted({*days} & found.keys())
-        return {day: {file: rows[file] for file in found[day]} for day in chosen}
+        rows = self._rows()
+        chosen = None if days is None else {*days}
+        return {
+            day: {file: rows[file] for file in files}
+            for day, files in sorted(by_day(rows).items())
+            if chosen is None or day in chosen
+        }
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows in memory: for small tables."""
@@ -168,7 +173,7 @@ class LogTable:
             added: Parquet files by day (None: not partitioned), in the table's folder, or elsewhere on the same disk,
                 from where they are moved.
             remove_days: days whose present files leave.
-            remove: files that leave, by whole path or name within the table.
+            remove: files that leave, by whole path.
             keys: idempotency keys, each with a number to remember; a key that was committed before is an error.
             metadata: texts to keep with the commit.
         """
@@ -182,17 +187,16 @@ class LogTable:
             for path in sorted({*files, *(file.parent for file in files), self.folder, self.folder.parent}):
                 sync(path)
         crash_point(f"{self.name}-moved")
-        kept = {action.path for action in actions}
-        days, single = {f"day={day.isoformat()}" for day in remove_days}, {str(path) for path in remove}
+        kept, gone_days, gone = set(map(str, files)), {*remove_days}, {str(path) for path in remove}
         transactions = [Transaction(key, number) for key, number in keys.items()]
         for attempt in range(_ATTEMPTS):
             delta = self.latest()
             if delta is None or self.committed(keys):
                 raise DataError("was committed by another run", file=self.folder, remedy="Run the command again")
             leaving = [
-                _remove(path)
-                for path in self._rows()
-                if path not in kept and (path.split("/")[0] in days or {path, str(self.folder / path)} & single)
+                self._remove(file)
+                for file in self._rows()
+                if file not in kept and (file in gone or (self._partitions and _day_of(file) in gone_days))
             ]
             count = {_ACTIONS: str(len(actions) + len(leaving) + len(transactions))}
             properties = CommitProperties(custom_metadata={**(metadata or {}), **count}, app_transactions=transactions)
@@ -224,6 +228,40 @@ class LogTable:
                 self._sync_commits(since=since)
                 delta.cleanup_metadata()  # deletes commits, now that the checkpoint is on disk
         return version
+
+    def rewrite(
+        self,
+        files: Iterable[str],
+        change: Callable[[str, int, pa.RecordBatch], pa.RecordBatch],
+        *,
+        writer: Callable[[Path], pq.ParquetWriter] | None = None,
+        batch_rows: int = 10_000,
+    ) -> None:
+        """Replace files by ones with other rows, in one commit; a file of which no row is left leaves.
+
+        Args:
+            files: whole paths.
+            change: returns the new rows of a batch; it also gets the file and the number of rows before the batch.
+            writer: opens a new file; by default one with the schema of the table.
+            batch_rows: number of rows of a batch.
+        """
+        added: dict[Any, list[Path]] = {}
+        leaving = list(files)
+        with writing(self.folder):
+            for file in leaving:
+                path, start = Path(file).with_name(f"kept-{uuid.uuid4().hex}.parquet"), 0
+                new = pq.ParquetWriter(path, self.schema, compression="zstd") if writer is None else writer(path)
+                with pq.ParquetFile(file) as opened, new:
+                    for batch in opened.iter_batches(batch_rows, use_threads=False):
+                        rows = pa.Table.from_batches([change(file, start, batch)])
+                        new.write_table(rows.select(new.schema.names).cast(new.schema))
+                        start += len(batch)
+                if pq.read_metadata(path).num_rows:
+                    added.setdefault(_day_of(file) if self._partitions else None, []).append(path)
+                else:
+                    path.unlink()
+        if leaving:
+            self.commit_files(added, remove=leaving)
 
     def repair(self) -> None:
         """Remove what a power cut left incomplete: the last commits, if they are empty or cut, and checkpoints.
@@ -318,11 +356,10 @@ class LogTable:
         stats = json.dumps({"numRecords": rows})  # no minimum or maximum: they would keep the ids of erased users
         return AddAction(relative.as_posix(), status.st_size, values, int(status.st_mtime * 1000), True, stats)
 
-
-def _remove(path: str) -> RemoveAction:
-    day, _, _ = path.rpartition("/")
-    values: dict[str, Any] = {"day": day.removeprefix("day=")} if day else {}
-    return RemoveAction(path, True, int(time.time() * 1000), partition_values=values)
+    def _remove(self, file: str) -> RemoveAction:
+        values: dict[str, Any] = {"day": _day_of(file).isoformat()} if self._partitions else {}
+        path = Path(file).relative_to(self.folder).as_posix()
+        return RemoveAction(path, True, int(time.time() * 1000), partition_values=values)
 
 
 def by_day(files: Iterable[str]) -> dict[date, list[str]]:

@@ -54,7 +54,8 @@ def bias_curves(
     count = 1 + max(int(part.max(initial=-1)) for part in (trained, tested))
     shown_items = trained[clicks.rows]
     frequency, popularity = (
-        np.bincount(shown_items, weights=counts, minlength=count) for counts in (clicks.list_impressions, clicks.clicks)
+        np.bincount(shown_items, weights=counts, minlength=count).astype(np.float64)
+        for counts in (clicks.list_impressions, clicks.clicks)
     )
     if frequency[tested].any():
         found["frequency"] = by_frequency(shown, scores, tested, frequency, bins=BINS)

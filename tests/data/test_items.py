@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clickprism.data.items import items_across, standardised
+from clickprism.data.items import items_across, items_of, standardised
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Float32, Int64, Lists, Text
 
@@ -40,10 +40,10 @@ def test_ids_name_items_across_queries_and_parts() -> None:
 def test_scaled_rows_are_one_item() -> None:
     rows, truth = shapes(copies=30, noise=0)
     lists = lists_of(rows, queries=40)
-    found = items_across([lists])[0]  # 40 clusters for 6 different documents: only 6 are used
+    found = items_of(lists)  # 40 clusters for 6 different documents: only 6 are used
     assert same(found, truth)
     assert found[0] == 0
-    np.testing.assert_array_equal(found, items_across([lists])[0])
+    np.testing.assert_array_equal(found, items_of(lists))
 
 
 def test_clusters_are_found_under_noise_and_numbered_alike_over_parts() -> None:
@@ -68,24 +68,24 @@ def test_standardised_rows_multiply_to_pearson() -> None:
 
 def test_constant_rows_are_one_item_and_few_documents_need_no_clusters() -> None:
     rows = np.array([[1, 2, 3], [0, 0, 0], [7, 7, 7], [2, 4, 6], [3, 2, 1]], np.float32)
-    assert items_across([lists_of(rows, queries=5)])[0].tolist() == [0, 1, 1, 0, 2]
-    assert items_across([lists_of(np.zeros((3, 0), np.float32), queries=1)])[0].tolist() == [0, 0, 0]
-    assert items_across([lists_of(np.zeros((0, 2), np.float32), queries=1)])[0].tolist() == []
+    assert items_of(lists_of(rows, queries=5)).tolist() == [0, 1, 1, 0, 2]
+    assert items_of(lists_of(np.zeros((3, 0), np.float32), queries=1)).tolist() == [0, 0, 0]
+    assert items_of(lists_of(np.zeros((0, 2), np.float32), queries=1)).tolist() == []
     assert items_across([]) == ()
 
 
 def test_errors_say_what_to_do() -> None:
     lists = lists_of(np.zeros((2, 1), np.float32), queries=1)
     with pytest.raises(DataError, match="by='features'"):
-        items_across([lists], by="ids")
+        items_of(lists, by="ids")
     with pytest.raises(SettingError, match="auto, ids, features"):
-        items_across([lists], by="name")  # type: ignore[arg-type]
+        items_of(lists, by="name")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="classes must be at least 1"):
-        items_across([lists], classes=0)
+        items_of(lists, classes=0)
 
 
 def test_no_item_takes_all_that_fits_nowhere() -> None:
     rows = np.random.default_rng(0).normal(size=(2_000, 60)).astype(np.float32)
-    sizes = np.bincount(items_across([lists_of(rows, queries=100)])[0])
+    sizes = np.bincount(items_of(lists_of(rows, queries=100)))
     assert len(sizes) == 100
     assert sizes.max() < 3 * sizes.mean()

@@ -347,7 +347,10 @@ def test_copies_that_other_commands_made_of_the_raw_events_are_named(tmp_path: P
         for file in (tmp_path / name / "files").rglob("*.parquet"):
             write(file)
     ingest([raw], tmp_path / "log")
-    named = forget(LogStore.open(tmp_path / "log"), duck, [GONE]).outputs
-    assert named == ((str(tmp_path / "copy"), f"clickprism log forget {tmp_path / 'copy'} --user {GONE}"),)
-    run_command(*named[0][1].split()[1:])
+    named = dict(forget(LogStore.open(tmp_path / "log"), duck, [GONE]).outputs)
+    assert {Path(path).name for path in named} == {"copy", "lost", "damaged"}
+    assert named[str(tmp_path / "copy")] == f"clickprism log forget {tmp_path / 'copy'} --user {GONE}"
+    for name in ("lost", "damaged"):
+        assert named[str(tmp_path / name)].startswith(f"rm -r {tmp_path / name}  # cannot be read")
+    run_command(*named[str(tmp_path / "copy")].split()[1:])
     assert files_with(tmp_path / "copy", GONE, but=OTHER) == []

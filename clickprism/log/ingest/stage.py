@@ -198,7 +198,7 @@ class Stage:
             path = folder / f"day={day.isoformat()}" / f"{uuid4().hex}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             with event_writer(path) as writer:
-                for rows in _groups(written_rows(part, new) for part, new in parts[day]):
+                for rows in row_groups(written_rows(part, new) for part, new in parts[day]):
                     writer.write_table(rows)
             return path
 
@@ -215,14 +215,14 @@ class Stage:
         columns = [pa.array(values, pa.string()) for values in zip(*files, strict=True)]
         with pa.ipc.open_file(self._broken[0]) as reader:
             batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
-            for some in _groups((pa.Table.from_batches([batch]) for batch in batches), most=_BROKEN_BYTES):
+            for some in row_groups((pa.Table.from_batches([batch]) for batch in batches), most=_BROKEN_BYTES):
                 rows = some.filter(pc.is_in(some["file"], pa.array([*use], pa.int32())))
                 about = [values.take(rows["file"].combine_chunks()) for values in columns]
                 cleared = pa.nulls(len(rows), QUARANTINE.field("cleared_at").type)
                 yield pa.Table.from_arrays([*about, *rows.select(BAD.names).columns, cleared], schema=QUARANTINE)
 
 
-def _groups(tables: Iterator[pa.Table], *, most: int | None = None) -> Iterator[pa.Table]:
+def row_groups(tables: Iterator[pa.Table], *, most: int | None = None) -> Iterator[pa.Table]:
     """Join consecutive tables until each has the rows of a row group or the maximum number of bytes."""
     some: list[pa.Table] = []
     for table in tables:
