@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,12 +21,10 @@ import pyarrow.parquet as pq
 from clickprism._util.files import atomic_file
 from clickprism.errors import DataError
 from clickprism.log.schema import SNAPSHOT, conform
-from clickprism.settings import plain
 
 _BATCH: Final = 10_000
 
 if TYPE_CHECKING:
-    from clickprism.log.settings import WindowSettings
     from clickprism.log.store import LogStore
 
 
@@ -116,36 +114,18 @@ def read_snapshot(store: LogStore, *, as_of: datetime | None = None, version: in
     return max(found, key=lambda each: (each.as_of, each.version))
 
 
-def commit_snapshot(
-    store: LogStore,
-    files: Sequence[Path],
-    *,
-    as_of: datetime,
-    fields: Sequence[str],
-    fingerprint: str,
-    pairs: Mapping[str, int],
-    suppressed: Mapping[str, int],
-    settings: WindowSettings,
-    examination: str | None,
-) -> Snapshot:
-    """Make these files the current snapshot, or put them beside a snapshot of a later time, in one commit."""
-    table = store.table("snapshots")
-    entry = {
-        "as_of": as_of.isoformat(),
-        "fields": json.dumps(list(fields)),
-        "fingerprint": fingerprint,
-        "pairs": json.dumps(dict(pairs)),
-        "suppressed": json.dumps(dict(suppressed)),
-        "settings": json.dumps(plain(settings)),
-        "examination": examination or "",
-        "files": json.dumps([file.name for file in files]),
-    }
-    if any(each.as_of > as_of and each.kept for each in find_snapshots(store)):
+def commit_snapshot(store: LogStore, made: Snapshot, *, keep_hours: int) -> Snapshot:
+    """Make a snapshot the current one, or put its files beside one of a later time, in one commit."""
+    table, names = store.table("snapshots"), [Path(file).name for file in made.files]
+    about = asdict(made) | {"as_of": made.as_of.isoformat(), "examination": made.examination or "", "files": names}
+    del about["version"]
+    entry = {name: value if isinstance(value, str) else json.dumps(value) for name, value in about.items()}
+    if any(each.as_of > made.as_of and each.kept for each in find_snapshots(store)):
         version = table.commit_files({}, metadata=entry)
     else:
-        version = table.commit_files({None: list(files)}, remove=table.files(), metadata=entry)
-        table.vacuum(hours=settings.keep_hours)
-    return _from({**entry, "version": version}, table.folder)
+        version = table.commit_files({None: list(map(Path, made.files))}, remove=table.files(), metadata=entry)
+        table.vacuum(hours=keep_hours)
+    return replace(made, version=version)
 
 
 def _from(entry: Mapping[str, Any], folder: Path) -> Snapshot:

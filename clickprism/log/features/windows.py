@@ -48,6 +48,7 @@ from clickprism.log.schema import (
 from clickprism.log.sessions import update_sessions
 from clickprism.log.settings import WindowSettings
 from clickprism.log.table import by_day
+from clickprism.settings import plain
 
 if TYPE_CHECKING:
     from clickprism.log.engines.base import Engine
@@ -201,17 +202,19 @@ def windows(
         tables = (work.day(spans[0], pairs), *(engine.read(each.files, DICTIONARY) for each in kept.values()))
         rows = merged(tables, spans, as_of=as_of, examination=examiner is not None)
         both = counts | {name: each.counts for name, each in kept.items()}
-        snapshot = commit_snapshot(
-            store,
-            engine.write(rows, store.table("snapshots").folder, stem=stem),
+        written = engine.write(rows, store.table("snapshots").folder, stem=stem)
+        computed = Snapshot(
+            version=-1,
             as_of=as_of,
             fields=click_fields(examination=examiner is not None),
             fingerprint=stem,
             pairs={name: enough for name, (enough, _) in both.items()},
             suppressed={name: few for name, (_, few) in both.items()},
-            settings=settings,
+            settings=plain(settings),
             examination=None if examiner is None else examiner.fingerprint,
+            files=tuple(map(str, written)),
         )
+        snapshot = commit_snapshot(store, computed, keep_hours=settings.keep_hours)
         for name in DERIVED:
             store.table(name).vacuum(hours=settings.keep_hours)
     made = tuple(name for name, each in kept.items() if each.made)
