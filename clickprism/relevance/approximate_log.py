@@ -16,6 +16,7 @@ import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from clickprism._util.tables import Table
 from clickprism.errors import DataError, SettingError, UnsupportedError
@@ -25,7 +26,7 @@ from clickprism.log.schema import SNAPSHOT
 from clickprism.relevance.approximation import Approximation, fit_approximation
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors, empty_vector
-from clickprism.relevance.estimates import ESTIMATES, count_imputed, estimate_rows, join_files
+from clickprism.relevance.estimates import ESTIMATES, estimate_rows, join_files
 from clickprism.relevance.estimators import normal_quantile
 from clickprism.relevance.pair_files import IMPUTATION, check_imputation
 from clickprism.relevance.pairs import FirstSlot, read_first_slot
@@ -239,7 +240,9 @@ def apply_log(
         with store.staging() as place:
             files = engine.write_batches(_with_imputation(rows, known), task, ESTIMATES, Path(place), stem="estimates")
             pairs = join_files(files, out, ESTIMATES)
-    return AppliedApproximation(snapshot.as_of, pairs, *count_imputed(out), out)
+    written = pq.read_table(out, columns=["imputed_only", "imputation"])
+    imputed_only, without = pc.sum(written["imputed_only"]).as_py() or 0, written["imputation"].null_count
+    return AppliedApproximation(snapshot.as_of, pairs, imputed_only, without, out)
 
 
 def _with_imputation(rows: Any, imputed: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from clickprism.errors import DataError
-from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs
+from clickprism.relevance.pairs import FirstSlot, distinct_pairs, find_pairs, ids_of
 from clickprism.types import Bool, Float32, Float64, Int64, Text, check
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ class ClickVectors:
         table = snapshot.read(["query_id", "document_id", "x"])
         width = len(snapshot.fields)
         x = table["x"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
-        ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in ("query_id", "document_id")]
         empty = empty_vector(snapshot)
-        return cls(ids[0], ids[1], x.astype(np.float32), snapshot.fields, empty, as_of=snapshot.as_of)
+        return cls(*ids_of(table), x.astype(np.float32), snapshot.fields, empty, as_of=snapshot.as_of)
 
     def __len__(self) -> int:
         return len(self.x)

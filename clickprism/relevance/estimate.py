@@ -2,6 +2,7 @@
 
 The engine, DuckDB or Spark, adds up whole numbers by pair and position. Then the model of the log (`fit_log`), or one
 of the published estimators (`estimate_log`), estimates all pairs at once. Values are the same on every engine.
+`estimate_table` estimates a log in memory by its model.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from ibis import _
 from scipy.special import betaincinv, expit
 
 from clickprism._util.tables import Table
 from clickprism.data.logged import Logged
-from clickprism.errors import SettingError, UnsupportedError
+from clickprism.errors import DataError, SettingError, UnsupportedError
 from clickprism.examination.model import chosen_model
 from clickprism.log.features.partials import EXAMINATION, PAIR, Examiner, counting, total, update_partials
 from clickprism.log.load import LogSums, read_sums
@@ -32,19 +33,10 @@ from clickprism.log_model.model import LogModel, LogModelSettings
 from clickprism.log_model.results import ClickParameters, Curve, Verdict, read_propensities
 from clickprism.log_model.terms import log_odds
 from clickprism.log_model.value import ClickValue, click_value
-from clickprism.relevance.estimates import (
-    ESTIMATES,
-    SOURCES,
-    Estimates,
-    count_imputed,
-    count_sources,
-    count_suppressed,
-    estimate_rows,
-    write_estimates,
-)
+from clickprism.relevance.estimates import ESTIMATES, SOURCES, Estimates, estimate_rows, write_estimates
 from clickprism.relevance.estimators import DEFAULT, DoublyRobust, EstimateSettings, Estimator, normal_quantile
 from clickprism.relevance.pair_files import IMPUTATION, check_imputation
-from clickprism.relevance.pairs import PairCounts
+from clickprism.relevance.pairs import PairCounts, count_pairs, pivoted
 from clickprism.relevance.randomised import first_intercept, log_slot_parameters
 from clickprism.training.calibration import Calibration
 from clickprism.types import Bool, Float64, Int64
@@ -130,22 +122,35 @@ class LogEstimates:
     beta_1: float | None = None
 
     @classmethod
-    def of(
+    def write(
         cls,
-        file: Path,
+        rows: pa.Table,
+        out: Path,
+        *,
         estimator: str,
         parameters: ClickParameters,
-        *,
         below: int,
+        suppressed: int = 0,
         imputed: bool = False,
-        model: LogModel | None = None,
+        model: ModelSummary | None = None,
         beta_1: float | None = None,
     ) -> LogEstimates:
-        """Count the rows of a file of estimates; `imputed` says whether there was an imputation."""
-        only, without = count_imputed(file)
-        summary, pairs = None if model is None else ModelSummary.of(model), pq.read_metadata(file).num_rows
-        without, few, sources = without if imputed else 0, count_suppressed(file), count_sources(file)
-        return cls(pairs, sources, only, few, below, without, estimator, parameters, summary, file, beta_1)
+        """Write rows of estimates to a file, and count them; `imputed` says whether there was an imputation."""
+        write_estimates(rows, out, suppressed=suppressed)
+        found = {each["values"]: each["counts"] for each in rows["source"].value_counts().to_pylist()}
+        return cls(
+            pairs=rows.num_rows,
+            sources={name: found[name] for name in SOURCES if name in found},
+            imputed_only=pc.sum(rows["imputed_only"]).as_py() or 0,
+            suppressed=suppressed,
+            below=below,
+            without_imputation=rows["imputation"].null_count if imputed else 0,
+            estimator=estimator,
+            parameters=parameters,
+            model=model,
+            file=out,
+            beta_1=beta_1,
+        )
 
     def tables(self) -> list[Table]:
         """Return the counts, and what the model of the log says."""
@@ -222,10 +227,7 @@ def estimate_relevance(
     observation = None if propensities is None else read_propensities(propensities)
     fit = partial(fit_log, store, engine, settings, days=days, propensities=observation, folder=model)
     if estimator is None:
-        fitted = fit(imputation=imputation)
-        write_posterior(fitted, out, min_users=settings.min_users, store=store)
-        given, below = imputation is not None, fitted.sums.below
-        return LogEstimates.of(out, DEFAULT, fitted.model.parameters, below=below, imputed=given, model=fitted.model)
+        return write_posterior(fit(imputation=imputation), out, min_users=settings.min_users, store=store)
     log_model: LogModel | None = None
     if parameters is not None:
         used = ClickParameters.read(parameters)
@@ -305,21 +307,19 @@ def estimate_log(
         k: Ignore the clicks on pairs seen by fewer users. By default the k of the log, or 0 if it has no user ids.
         examiner: Examination model; `doubly_robust` needs one.
     """
-    given = None if imputation is None else _read_imputation(imputation)
-    depth, examination = len(parameters), dict[str, Float64]()
+    given, depth = None if imputation is None else _read_imputation(imputation), len(parameters)
     with store.lock():  # clicks and examination are of the same events
-        sums = read_sums(store, engine, days=days, users=k != 0)
+        rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))
+        pairs, counts = count_pairs(rows, engine, depth=depth, users=k != 0)
         if isinstance(estimator, DoublyRobust) and examiner is not None:
-            examination = _examination(store, engine, sums.pairs, depth=depth, days=days, examiner=examiner)
-    clicks = sums.logged.clicks
-    inside = clicks.positions <= depth
-    cells = clicks.rows[inside], clicks.positions[inside] - 1
-    impressions, clicked = np.zeros((2, sums.pairs.num_rows, depth), np.int64)
-    np.add.at(impressions, cells, clicks.list_impressions[inside])
-    np.add.at(clicked, cells, clicks.clicks[inside])
-    counts = PairCounts(impressions, clicked, **examination)
-    enough = _seen_by_enough(sums, k, store=store, needed=given is None)
-    pairs, counts, values = sums.pairs.filter(pa.array(enough)), counts.select(enough), None
+            examined = _examination(store, engine, pairs, depth=depth, days=days, examiner=examiner)
+            counts = PairCounts(counts.impressions, counts.clicked, *examined)
+    if not pairs.num_rows:
+        raise DataError("has no impressions to count", file=store.folder, remedy="Ingest events, or use other days")
+    enough = _seen_by_enough(pairs["users"].to_numpy(), k, store=store, needed=given is None)
+    below, pairs, values = pc.sum(pairs["below"]).as_py(), pairs.select(PAIR), None
+    if not enough.all():
+        pairs, counts = pairs.filter(pa.array(enough)), counts.select(enough)
     if given is not None:
         own, unshown = _matched(pairs, given)
         mean = np.nanmean(own) if np.isfinite(own).any() else 0.5
@@ -327,42 +327,49 @@ def estimate_log(
         pairs = pairs.append_column("imputation", pa.array(own, from_pandas=True))
         pairs, counts = pa.concat_tables([pairs, unshown.cast(pairs.schema)]), counts.with_unshown(unshown.num_rows)
     estimates = estimator.estimate(counts, parameters, values)
-    rows = pa.table(estimate_rows(pairs, estimates, counts.shown, counts.clicked.sum(axis=1)), schema=ESTIMATES)
-    _write(rows, query_texts(store, engine, days), out, suppressed=int((~enough).sum()))
-    below, beta_1 = int(clicks.list_impressions[~inside].sum()), getattr(estimator, "beta_1", None)
-    return LogEstimates.of(out, estimator.name, parameters, below=below, imputed=given is not None, beta_1=beta_1)
+    shown, clicked = counts.shown, counts.clicked.sum(axis=1)
+    return LogEstimates.write(
+        _rows(pairs, estimates, shown, clicked, texts=query_texts(store, engine, days)),
+        out,
+        estimator=estimator.name,
+        parameters=parameters,
+        below=below,
+        suppressed=int((~enough).sum()),
+        imputed=given is not None,
+        beta_1=getattr(estimator, "beta_1", None),
+    )
 
 
 def _examination(
     store: LogStore, engine: Engine, pairs: pa.Table, *, depth: int, days: Sequence[date] | None, examiner: Examiner
-) -> dict[str, Float64]:
-    """Return the sums of the estimated examination of each pair, by name, [pairs, positions] each."""
+) -> list[Float64]:
+    """Return the sums of e, of e c and of e^2 of each pair, [pairs, positions] each."""
     partials = store.table("partials")
     known = {*store.table("events").days(), *store.table("sessions").days(), *partials.days()}
     update_partials(store, engine, days=sorted(known if days is None else known.intersection(days)), examiner=examiner)
     rows = engine.read(partials.files(days), PARTIALS)
-    cells = rows.filter(rows.position <= depth).group_by([*PAIR, "position"])
-    found = engine.collect(cells.aggregate(**{name: total(rows[name]) for name in EXAMINATION}))
-    numbered = pairs.append_column("row", pa.array(np.arange(pairs.num_rows)))
-    found = found.join(numbered, list(PAIR), join_type="inner")
-    sums = {}
-    for name in EXAMINATION:
-        sums[name] = np.zeros((pairs.num_rows, depth))
-        at = found["row"].to_numpy(), found["position"].to_numpy() - 1
-        sums[name][at] = found[name].to_numpy() / EXAMINATION_UNIT
-    return sums
+    names = {name: [f"{name}_{position}" for position in range(1, depth + 1)] for name in EXAMINATION}
+    sums = {
+        column: total(ibis.ifelse(rows.position == position, rows[name], 0))
+        for name, columns in names.items()
+        for position, column in enumerate(columns, start=1)
+    }
+    found = engine.collect(rows.group_by(list(PAIR)).aggregate(**sums))
+    numbered = pairs.select(PAIR).append_column("row", pa.array(np.arange(pairs.num_rows)))
+    found = numbered.join(found, list(PAIR), join_type="inner").sort_by("row")
+    return [pivoted(found, columns) / EXAMINATION_UNIT for columns in names.values()]
 
 
-def _seen_by_enough(sums: LogSums, min_users: int | None, *, store: LogStore, needed: bool) -> Bool:
+def _seen_by_enough(users: Int64, min_users: int | None, *, store: LogStore, needed: bool) -> Bool:
     """Return which pairs at least `min_users` users saw, by default the k of the log, or 0 if it has no user ids.
 
     If there is no such pair but one is `needed`, raise `UnsupportedError`.
     """
-    if min_users is None and not sums.users.any():
+    if min_users is None and not users.any():
         store.note("This log has no user ids, so no pair is excluded because few users saw it (--min-users).")
         min_users = 0
     least = store.settings.windows.k if min_users is None else min_users
-    enough: Bool = sums.users >= least
+    enough: Bool = users >= least
     if needed and not enough.any():
         raise UnsupportedError(
             f"fewer than {least} users saw each of the {len(enough):,} pairs, so they are excluded (privacy)",
@@ -378,10 +385,19 @@ def query_texts(store: LogStore, engine: Engine, days: Sequence[date] | None) ->
     return engine.collect(events.group_by("query_id").aggregate(query=events.query.max()))
 
 
-def _write(rows: pa.Table, texts: pa.Table, out: Path, *, suppressed: int) -> None:
-    """Write estimates, with the text of each query."""
-    rows = rows.drop_columns("query").join(texts, "query_id", join_type="left outer").select(ESTIMATES.names)
-    write_estimates(rows, out, suppressed=suppressed)
+def _rows(
+    pairs: pa.Table,
+    estimates: Estimates,
+    impressions: Float64 | Int64,
+    clicked: Float64 | Int64,
+    *,
+    texts: pa.Table | None = None,
+) -> pa.Table:
+    """Return a table of estimates, with the text of each query (columns query_id and query) if texts are given."""
+    if texts is not None:
+        query = pc.index_in(pairs["query_id"], value_set=texts["query_id"])
+        pairs = pairs.append_column("query", texts["query"].take(query))
+    return pa.table(estimate_rows(pairs, estimates, impressions, clicked), schema=ESTIMATES)
 
 
 def refuse_options(source: str, given: Mapping[str, object]) -> None:
@@ -425,10 +441,14 @@ def estimate_table(
     pairs = pa.table(
         {"query_id": ids, "document_id": model.document_ids.tolist(), "query": pa.array(shown, pa.string())}
     )
-    write_estimates(pa.table(estimate_rows(pairs, estimates, found.impressions, found.clicks), schema=ESTIMATES), out)
-    name = DEFAULT if value is None else f"{DEFAULT}, of {outcome}"
-    below = int(logged.clicks.list_impressions[logged.clicks.positions > len(model.curve)].sum())
-    return LogEstimates.of(out, name, model.parameters, below=below, model=model)
+    return LogEstimates.write(
+        _rows(pairs, estimates, found.impressions, found.clicks),
+        out,
+        estimator=DEFAULT if value is None else f"{DEFAULT}, of {outcome}",
+        parameters=model.parameters,
+        below=int(logged.clicks.list_impressions[logged.clicks.positions > len(model.curve)].sum()),
+        model=ModelSummary.of(model),
+    )
 
 
 def _model_settings(settings: EstimateSettings) -> LogModelSettings:
@@ -500,8 +520,9 @@ def fit_log(
     model = LogModel.fit(sums.logged, settings=_model_settings(settings), imputation=prior, propensities=propensities)
     if folder is not None:
         rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))
-        searches = engine.collect(rows.select("day", "search_id", "query_id").distinct().aggregate(number=_.count()))
-        model = replace(model, size=replace(model.size, sessions=searches["number"][0].as_py()))
+        searches = rows.select("day", "search_id", "query_id").distinct()
+        number = engine.collect(searches.aggregate(number=searches.count()))["number"][0].as_py()
+        model = replace(model, size=replace(model.size, sessions=number))
         model.save(folder)
     return FittedLog(model, sums, query_texts(store, engine, days), imputed, unshown)
 
@@ -557,7 +578,7 @@ def posterior_estimates(model: LogModel) -> Estimates:
     return Estimates(found.value, found.lower, found.upper, variance, found.weight, shown, source)
 
 
-def write_posterior(fitted: FittedLog, out: Path, *, min_users: int | None, store: LogStore) -> int:
+def write_posterior(fitted: FittedLog, out: Path, *, min_users: int | None, store: LogStore) -> LogEstimates:
     """Write the estimates of a model (`ESTIMATES`), ordered by query and document.
 
     Args:
@@ -566,23 +587,27 @@ def write_posterior(fitted: FittedLog, out: Path, *, min_users: int | None, stor
         min_users: Pairs seen by fewer users are treated as if they had never been shown. By default the k of the log,
             or 0 if no row of the log has a user id.
         store: The log.
-
-    Returns:
-        The number of pairs that too few users saw.
     """
-    sums, relevance, imputed = fitted.sums, fitted.model.relevance, fitted.imputed
-    enough = _seen_by_enough(sums, min_users, store=store, needed=imputed is None)
-    kept, pairs, known = np.flatnonzero(enough), sums.pairs, posterior_estimates(fitted.model)
+    sums, model, imputed = fitted.sums, fitted.model, fitted.imputed
+    enough = _seen_by_enough(sums.users, min_users, store=store, needed=imputed is None)
+    kept, pairs, known = np.flatnonzero(enough), sums.pairs, posterior_estimates(model)
     if imputed is not None:
         pairs = pairs.append_column("imputation", pa.array(imputed, from_pandas=True))
-    rows = estimate_rows(pairs.take(kept), known.select(kept), relevance.impressions[kept], relevance.clicks[kept])
-    table = pa.table(rows, schema=ESTIMATES)
+    shown, clicked = model.relevance.impressions[kept], model.relevance.clicks[kept]
+    table = _rows(pairs.take(kept), known.select(kept), shown, clicked, texts=fitted.texts)
     if imputed is not None and fitted.unshown is not None:
         few, usable = (np.flatnonzero(each & np.isfinite(imputed)) for each in (~enough, enough))
         rest = pa.concat_tables([pairs.take(few).cast(IMPUTATION), fitted.unshown])
         prior = PriorOfImputation.of(imputed[usable], known.select(usable))
-        found = prior.estimates(rest["imputation"].to_numpy(), fitted.model.settings.confidence)
-        none = np.zeros(rest.num_rows)
-        table = pa.concat_tables([table, pa.table(estimate_rows(rest, found, none, none), schema=ESTIMATES)])
-    _write(table, fitted.texts, out, suppressed=len(enough) - len(kept))
-    return len(enough) - len(kept)
+        found, none = prior.estimates(rest["imputation"].to_numpy(), model.settings.confidence), np.zeros(len(rest))
+        table = pa.concat_tables([table, _rows(rest, found, none, none, texts=fitted.texts)])
+    return LogEstimates.write(
+        table,
+        out,
+        estimator=DEFAULT,
+        parameters=model.parameters,
+        below=sums.below,
+        suppressed=len(enough) - len(kept),
+        imputed=imputed is not None,
+        model=ModelSummary.of(model),
+    )

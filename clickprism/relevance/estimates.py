@@ -108,9 +108,11 @@ def estimate_rows(
 
 
 def write_estimates(table: pa.Table, out: Path, *, suppressed: int = 0) -> None:
-    """Write a table of estimates, ordered by pair."""
+    """Write a table of estimates, ordered by pair; `suppressed` is the number of pairs that too few users saw."""
+    schema = ESTIMATES.with_metadata({SUPPRESSED: str(suppressed).encode()})
+    texts = [each.name for each in ESTIMATES if each.type == pa.string()]
     with atomic_file(out, parents=True) as draft:
-        pq.write_table(table.sort_by(BY_PAIR).cast(with_suppressed(suppressed)), draft, compression="zstd")
+        pq.write_table(table.sort_by(BY_PAIR).cast(schema), draft, compression="zstd", use_dictionary=texts)
 
 
 def join_files(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
@@ -129,27 +131,9 @@ def join_files(files: Sequence[Path], path: Path, schema: pa.Schema) -> int:
         return rows
 
 
-def with_suppressed(suppressed: int) -> pa.Schema:
-    """Return `ESTIMATES` with the number of pairs that are not in the file, since too few users saw them."""
-    return ESTIMATES.with_metadata({SUPPRESSED: str(suppressed).encode()})
-
-
 def count_suppressed(path: Path) -> int:
     """Return the number of pairs that are not in a file of estimates, since too few users saw them."""
     return int((pq.read_schema(path).metadata or {}).get(SUPPRESSED, b"0"))
-
-
-def count_sources(out: Path) -> dict[str, int]:
-    """Return the number of rows of a file of estimates by source; rows without an estimate have none."""
-    found = pq.read_table(out, columns=["source"])["source"].value_counts().to_pylist()
-    counts = {each["values"]: each["counts"] for each in found}
-    return {name: counts[name] for name in SOURCES if name in counts}
-
-
-def count_imputed(out: Path) -> tuple[int, int]:
-    """Return how many rows of a file of estimates use no clicks, and how many have no imputation."""
-    table = pq.read_table(out, columns=["imputed_only", "imputation"])
-    return pc.sum(table["imputed_only"]).as_py() or 0, table["imputation"].null_count
 
 
 def read_estimates(path: Path) -> tuple[pa.Table, Int64, Estimates]:

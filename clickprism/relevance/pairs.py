@@ -1,9 +1,10 @@
-"""Pairs of a query and a document: their ids, their counts, and clicks on randomised first results."""
+"""Pairs of a query and a document: their ids, their counts in a log, and clicks on randomised first results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
@@ -12,6 +13,9 @@ from clickprism.errors import UnsupportedError
 from clickprism.types import Bool, Float64, Int64, Text, check
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from clickprism.log.engines.base import Engine
     from clickprism.log.store import LogStore
 
 PAIR: Final = ("query_id", "document_id")
@@ -110,19 +114,48 @@ class PairCounts:
 
     def select(self, pairs: Int64 | Bool | slice) -> PairCounts:
         """Return the counts of some pairs, in this order."""
-        selected: list[Any] = [None if sums is None else sums[pairs] for sums in self.sums]
-        return PairCounts(*selected)
+        return self._each(lambda sums: sums[pairs])
 
     def with_unshown(self, pairs: int) -> PairCounts:
         """Return the counts with further pairs that were never shown."""
-        more = ((0, pairs), (0, 0))
-        padded: list[Any] = [None if sums is None else np.pad(sums, more) for sums in self.sums]
-        return PairCounts(*padded)
+        return self._each(lambda sums: np.pad(sums, ((0, pairs), (0, 0))))
 
     def total(self) -> PairCounts:
         """Return the sums over all pairs, as the counts of one pair, [1, positions]."""
-        totals: list[Any] = [None if sums is None else sums.sum(axis=0, keepdims=True) for sums in self.sums]
-        return PairCounts(*totals)
+        return self._each(lambda sums: sums.sum(axis=0, keepdims=True))
+
+    def _each(self, change: Callable[[Any], Any]) -> PairCounts:
+        changed: list[Any] = [None if sums is None else change(sums) for sums in self.sums]
+        return PairCounts(*changed)
+
+
+def count_pairs(rows: Any, engine: Engine, *, depth: int, users: bool = False) -> tuple[pa.Table, PairCounts]:
+    """Add up the impressions and clicks of each pair at positions 1 to `depth`.
+
+    Args:
+        rows: Session rows, an expression of the engine.
+        engine: Engine that adds up.
+        depth: Last position that is counted.
+        users: Count the distinct users of each pair too.
+
+    Returns:
+        The columns query_id, document_id, users (0 if they were not counted) and below (number of impressions below
+        `depth`); the counts of the same pairs.
+    """
+    import ibis
+
+    at = {position: rows.position == position for position in range(1, depth + 1)}
+    shown = {f"shown_{position}": rows.count(where=here).cast("int32") for position, here in at.items()}
+    clicked = {f"clicked_{k}": rows.count(where=here & rows.clicked).cast("int32") for k, here in at.items()}
+    others = {"users": (rows.user_id.nunique() if users else ibis.literal(0)).cast("int64")}
+    others["below"] = rows.count(where=rows.position > depth).cast("int64")
+    table = engine.collect(rows.group_by(list(PAIR)).aggregate(**others, **shown, **clicked))
+    return table.select([*PAIR, *others]), PairCounts(pivoted(table, shown), pivoted(table, clicked))
+
+
+def pivoted(table: pa.Table, names: Iterable[str]) -> Any:
+    """Return columns of numbers as a matrix, [rows, columns]."""
+    return np.stack([table[name].to_numpy() for name in names], axis=1)
 
 
 @final
@@ -185,24 +218,37 @@ class FirstSlot:
         )
 
 
-def read_first_slot(store: LogStore, *, since: datetime | None = None, until: datetime | None = None) -> FirstSlot:
+def read_first_slot(
+    store: LogStore,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    days: Iterable[date] | None = None,
+) -> FirstSlot:
     """Read the clicks on randomised first results of an ingested log.
 
     Args:
         store: The log; `update_sessions` updates its sessions.
         since: Read impressions from this time on (UTC, without a zone).
         until: Read impressions before this time.
+        days: Read only these days.
     """
     import duckdb
 
     first, last = since or datetime.min, until or datetime.max
     sessions = store.table("sessions")
-    files = sessions.files([day for day in sessions.days() if first.date() <= day <= last.date()])
+    chosen = sessions.days() if days is None else days
+    files = sessions.files([day for day in chosen if first.date() <= day <= last.date()])
     given = {"files": files, "since": first, "until": last}
     with duckdb.connect() as connection:
         table = connection.sql(FIRST_RESULTS, params=given).to_arrow_table() if files else None
     if table is None or not table.num_rows:
         raise UnsupportedError("has no randomised first result", file=store.folder, remedy=RANDOMISE)
-    ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in PAIR]
     clicks, impressions = (table[name].to_numpy().astype(np.int64) for name in COUNTS)
-    return FirstSlot.of(ids[0], ids[1], clicks, impressions=impressions, since=since)
+    return FirstSlot.of(*ids_of(table), clicks, impressions=impressions, since=since)
+
+
+def ids_of(table: pa.Table) -> tuple[Text, Text]:
+    """Return the query ids and the document ids of a table."""
+    queries, documents = (np.array(table[name].to_pylist(), dtype=np.str_) for name in PAIR)
+    return queries, documents

@@ -16,7 +16,7 @@ from clickprism._util.tables import Table
 from clickprism.errors import UnsupportedError
 from clickprism.log_model.results import NOT_LEVEL, ClickParameters
 from clickprism.relevance.estimators import normal_quantile
-from clickprism.relevance.pairs import PAIR, RANDOMISE, PairCounts, distinct_pairs
+from clickprism.relevance.pairs import RANDOMISE, PairCounts, count_pairs, find_pairs, ids_of, read_first_slot
 from clickprism.settings import check_fields
 from clickprism.types import Float64, Int64, check
 
@@ -208,25 +208,17 @@ def log_slot_parameters(
     from clickprism.log.schema import SESSIONS
 
     rows = counting(engine.read(store.table("sessions").files(days), SESSIONS))
-    sums = rows.group_by([*PAIR, "position", "randomised"]).aggregate(
-        shown=rows.count(), clicked=rows.clicked.cast("int64").sum()
-    )
-    table = engine.collect(sums)
-    ids = [np.array(table[name].to_pylist(), dtype=np.str_) for name in PAIR]
-    position, shown, clicked = (table[name].to_numpy().astype(np.int64) for name in ("position", "shown", "clicked"))
-    slot = table["randomised"].to_numpy(zero_copy_only=False).astype(bool) & (position == 1)
-    if not slot.any():
-        raise UnsupportedError("has no randomised first result", file=store.folder, remedy=RANDOMISE)
-    first, pair = distinct_pairs(*ids)
-    counts = np.zeros((2, len(first), int(position.max())), np.int64)
-    first_slots = np.zeros((2, len(first)), np.int64)
-    for number, values in enumerate((shown, clicked)):
-        np.add.at(counts[number], (pair[~slot], position[~slot] - 1), values[~slot])
-        np.add.at(first_slots[number], pair[slot], values[slot])
-    linked = ((counts[0] > 0) & (first_slots[0] > 0)[:, None]).sum(axis=0) >= FEWEST
+    slot = read_first_slot(store, days=days)
+    others = rows.filter(~(rows.randomised & (rows.position == 1)))
+    deepest = depth or int(engine.collect(rows.aggregate(deepest=rows.position.max()))["deepest"][0].as_py())
+    pairs, counts = count_pairs(others, engine, depth=deepest)
+    found = find_pairs((slot.query_ids, slot.document_ids), ids_of(pairs))
+    first_slots = np.where(found >= 0, np.stack([slot.clicks, slot.impressions])[:, found], 0)
+    linked = ((counts.impressions > 0) & (first_slots[1] > 0)[:, None]).sum(axis=0) >= FEWEST
     linked[0] = True
     last = depth or (len(linked) if linked.all() else int(np.argmin(linked)))
-    return slot_parameters(PairCounts(*counts[:, :, :last]), first_slots[1], first_slots[0])
+    inside = PairCounts(counts.impressions[:, :last], counts.clicked[:, :last])
+    return slot_parameters(inside, *first_slots)
 
 
 def _posterior_means(clicks: Int64, impressions: Int64, weights: Float64) -> Float64:

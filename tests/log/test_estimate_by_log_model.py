@@ -101,7 +101,7 @@ def estimated(
     store: LogStore, engine: Engine, out: Path, *, k: int = 0, imputation: Path | None = None, **options: Any
 ) -> tuple[FittedLog, list[dict[str, Any]]]:
     fitted = fit_log(store, engine, EstimateSettings(min_users=k), imputation=imputation, **options)
-    suppressed = write_posterior(fitted, out, min_users=k, store=store)
+    suppressed = write_posterior(fitted, out, min_users=k, store=store).suppressed
     assert pq.read_schema(out).equals(ESTIMATES)
     assert count_suppressed(out) == suppressed
     read_estimates(out)

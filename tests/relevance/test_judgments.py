@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clickprism.errors import SettingError
-from clickprism.relevance.estimates import with_suppressed
+from clickprism.relevance.estimates import ESTIMATES, SUPPRESSED
 from clickprism.relevance.judgments import JudgmentSettings, default_cuts, judge, judge_file, write_judgments
 from tests.conftest import Done
 from tests.relevance.pair_worlds import estimates_around
@@ -109,7 +109,7 @@ COLUMNS: dict[str, list[Any]] = {
 
 @pytest.fixture
 def estimates(tmp_path: Path) -> Path:
-    schema = with_suppressed(7)
+    schema = ESTIMATES.with_metadata({SUPPRESSED: b"7"})
     pq.write_table(pa.table(COLUMNS, schema=schema), tmp_path / "estimates.parquet")
     return tmp_path / "estimates.parquet"
 
