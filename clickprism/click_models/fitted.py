@@ -7,7 +7,7 @@ users observe an entry: by position and last click (`Browsing`), or reading from
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, final
 
 import numpy as np
@@ -120,18 +120,13 @@ class Browsing:
         marginal_last_click((clicks.offsets, clicks.positions, attraction), self.table, observed)
         return observed
 
-    def walk(self, clicks: Clicks, attraction: Float64, chances: Float64) -> tuple[Float64, Bool]:
-        """Return P(observed | clicks above) and the clicks of each entry, [entries].
-
-        The clicks are those of the log; or new ones where `chances`, uniform on [0, 1), are below P(click | clicks
-        above), unless `chances` is empty.
-        """
-        from clickprism.click_models.kernels import conditional_last_click
-
-        observed, clicked = np.empty(len(clicks.rows)), clicks.clicks > 0
-        sessions = (clicks.offsets, clicks.positions, attraction)
-        conditional_last_click(sessions, self.table, chances, (observed, clicked))
-        return observed, clicked
+    def given_clicks(self, clicks: Clicks, attraction: Float64) -> Float64:
+        """Return P(observed | clicks above) of each entry, [entries]."""
+        rows = np.minimum(clicks.positions, len(self.table)) - 1
+        if not self.needs_patterns:
+            return np.asarray(self.table[rows, 0], dtype=np.float64)
+        longest = np.minimum(rows, self.table.shape[1] - 1)
+        return np.asarray(self.table[rows, np.minimum(last_click_distances(clicks), longest)], dtype=np.float64)
 
 
 @final
@@ -162,14 +157,14 @@ class Reading:
         marginal_chain((clicks.offsets, attraction, self._after_click(clicks)), self.after_skip, observed)
         return observed
 
-    def walk(self, clicks: Clicks, attraction: Float64, chances: Float64) -> tuple[Float64, Bool]:
-        """Return P(observed | clicks above) and the clicks of each entry, [entries]; see `Browsing.walk`."""
+    def given_clicks(self, clicks: Clicks, attraction: Float64) -> Float64:
+        """Return P(observed | clicks above) of each entry, [entries]."""
         from clickprism.click_models.kernels import conditional_chain
 
-        observed, clicked = np.empty(len(clicks.rows)), clicks.clicks > 0
+        observed = np.empty(len(clicks.rows))
         sessions = (clicks.offsets, attraction, self._after_click(clicks))
-        conditional_chain(sessions, self.after_skip, chances, (observed, clicked))
-        return observed, clicked
+        conditional_chain(sessions, self.after_skip, clicks.clicks > 0, observed)
+        return observed
 
     def _after_click(self, clicks: Clicks) -> Float64:
         indices = np.minimum(clicks.positions, len(self.at_position)) - 1
@@ -218,7 +213,7 @@ class FittedModel:
         if self.behaviour.needs_patterns:
             check_patterns(clicks)
         attraction = self._of(clicks)
-        return attraction * self.behaviour.walk(clicks, attraction, np.zeros(0))[0]
+        return attraction * self.behaviour.given_clicks(clicks, attraction)
 
     def log_likelihood(self, clicks: Clicks) -> Float64:
         """Return log P(clicks) of all sessions of each ranked list together, [ranked lists].
@@ -228,13 +223,6 @@ class FittedModel:
         owner = np.repeat(np.arange(len(clicks)), np.diff(clicks.offsets))
         terms = log_terms(self.conditional_probability(clicks), clicks)
         return np.bincount(owner, weights=terms, minlength=len(clicks)).astype(np.float64)
-
-    def sample(self, clicks: Clicks, *, seed: int) -> Clicks:
-        """Return new sessions on the same ranked lists, as many as in the log, not merged."""
-        sessions = clicks.take(np.repeat(np.arange(len(clicks)), clicks.impressions))
-        chances = np.random.default_rng(seed).random(len(sessions.rows))
-        drawn = self.behaviour.walk(sessions, self._of(sessions), chances)[1]
-        return replace(sessions, clicks=drawn.astype(np.int64), impressions=np.ones(len(sessions), dtype=np.int64))
 
     def _of(self, clicks: Clicks) -> Float64:
         if clicks.lists.documents != len(self.attraction):
@@ -282,6 +270,15 @@ def check_sessions(clicks: Clicks) -> None:
     require_clicks(clicks)
     if len(clicks.rows) == 0:
         raise UnsupportedError("there are no sessions to fit a click model to")
+
+
+def last_click_distances(clicks: Clicks) -> Int64:
+    """Return the distance of each entry to the last click above it, 0 if there is none, [entries]."""
+    from clickprism.click_models.kernels import write_distances
+
+    distances = np.empty(len(clicks.rows), dtype=np.int64)
+    write_distances(clicks.offsets, clicks.positions, clicks.clicks > 0, distances)
+    return distances
 
 
 def by_document(clicks: Clicks, weights: Int64 | Float64 | Bool) -> Float64:

@@ -154,24 +154,6 @@ def _look(table: Float64, position: int, last: int) -> float:
 
 
 @compiled
-def conditional_last_click(sessions: Browsed, table: Float64, chances: Float64, answer: tuple[Float64, Bool]) -> None:
-    """Write P(observed | clicks above) by position and distance to the last click; see `Browsing`.
-
-    If `chances`, uniform random numbers, are not empty, clicks are drawn on the way and written to the answer.
-    """
-    offsets, positions, attraction = sessions
-    observed, clicked = answer
-    for session in range(len(offsets) - 1):
-        last = 0
-        for entry in range(offsets[session], offsets[session + 1]):
-            observed[entry] = _look(table, positions[entry], last)
-            if len(chances):
-                clicked[entry] = chances[entry] < observed[entry] * attraction[entry]
-            if clicked[entry]:
-                last = positions[entry]
-
-
-@compiled
 def marginal_last_click(sessions: Browsed, table: Float64, observed: Float64) -> None:
     """Write P(observed) before any click is known.
 
@@ -195,7 +177,7 @@ def marginal_last_click(sessions: Browsed, table: Float64, observed: Float64) ->
 
 
 @compiled
-def last_click_distances(offsets: Int64, positions: Int32, clicked: Bool, distances: Int64) -> None:
+def write_distances(offsets: Int64, positions: Int32, clicked: Bool, distances: Int64) -> None:
     """Write the distance of each entry to the last click above it, 0 if there is none."""
     for session in range(len(offsets) - 1):
         last = 0
@@ -206,20 +188,14 @@ def last_click_distances(offsets: Int64, positions: Int32, clicked: Bool, distan
 
 
 @compiled
-def conditional_chain(sessions: Read, after_skip: float, chances: Float64, answer: tuple[Float64, Bool]) -> None:
-    """Write P(observed | clicks above) for users who read from the top down, exactly, by Bayes' rule after each entry.
-
-    If `chances`, uniform random numbers, are not empty, clicks are drawn on the way and written to the answer.
-    """
+def conditional_chain(sessions: Read, after_skip: float, clicked: Bool, observed: Float64) -> None:
+    """Write P(observed | clicks above) for users who read from the top down, by Bayes' rule after each entry."""
     offsets, attraction, after_click = sessions
-    observed, clicked = answer
     for session in range(len(offsets) - 1):
         look = 1.0
         for entry in range(offsets[session], offsets[session + 1]):
             observed[entry] = look
             both = look * attraction[entry]
-            if len(chances):
-                clicked[entry] = chances[entry] < both
             look = after_click[entry] if clicked[entry] else (look - both) * after_skip / max(1 - both, 1e-300)
 
 

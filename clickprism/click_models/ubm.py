@@ -14,6 +14,7 @@ from clickprism.click_models.fitted import (
     check_patterns,
     check_sessions,
     filled,
+    last_click_distances,
 )
 from clickprism.click_models.users import Response, Shown, check_probability
 from clickprism.errors import SettingError
@@ -109,9 +110,7 @@ def count_browsing(clicks: Clicks) -> Groups:
     Cell (k - 1) * depth + d is for position k and distance d, 0 for no click above.
     """
     from clickprism.click_models.factors import Groups
-    from clickprism.click_models.kernels import last_click_distances
 
     check_patterns(clicks)
-    depth, distances = clicks.max_position, np.empty(len(clicks.rows), dtype=np.int64)
-    last_click_distances(clicks.offsets, clicks.positions, clicks.clicks > 0, distances)
-    return Groups.of(clicks, (clicks.positions - 1) * np.int64(depth) + distances, depth * depth)
+    depth = clicks.max_position
+    return Groups.of(clicks, (clicks.positions - 1) * np.int64(depth) + last_click_distances(clicks), depth * depth)

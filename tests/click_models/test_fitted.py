@@ -304,23 +304,6 @@ def test_em_ends_where_the_gradient_is_zero(
     assert bool((np.diff(values) > -1e-9).all())
 
 
-@pytest.mark.parametrize("name", CLICK_MODELS)
-def test_samples_follow_the_model(fitted: dict[str, FittedModel], name: str) -> None:
-    model = fitted[name]
-    log = log_of([([3, 0, 4, 1], [0, 0, 0, 0], 20_000), ([1, 2], [0, 0], 5_000)], documents=5)
-    drawn = model.sample(log, seed=1)
-    assert (len(drawn), drawn.impressions.max()) == (25_000, 1)
-    rates = drawn.merge().clicks / drawn.merge().list_impressions
-    assert rates == pytest.approx(model.click_probability(log), abs=0.015)
-    patterns = drawn.merge(by="pattern")
-    one = np.ones(len(patterns), dtype=np.int64)
-    single = replace(patterns, clicks=(patterns.clicks > 0).astype(np.int64), impressions=one)
-    chance = np.exp(model.log_likelihood(single))
-    share = patterns.impressions / np.where(np.diff(patterns.offsets) == 4, 20_000, 5_000)
-    assert share == pytest.approx(chance, abs=0.015)
-    assert np.array_equal(model.sample(log, seed=1).clicks, drawn.clicks)
-
-
 def test_observation_is_relative_to_the_first_position(fitted: dict[str, FittedModel]) -> None:
     log = random_log(seed=1, sessions=300)
     curve = fitted["pbm"].parameters["curve"]
