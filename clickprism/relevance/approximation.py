@@ -36,7 +36,8 @@ from torch import nn
 from clickprism._util.manifest import Manifest
 from clickprism.debias.loop import Measured, Standing, run
 from clickprism.errors import DataError, TrainingError
-from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings
+from clickprism.rankers.mlp import MLP, MLPNetwork
+from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import ClickVectors, VectorScale, most_shown
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import FirstSlot
@@ -47,9 +48,9 @@ from clickprism.training.text import cross_entropy
 from clickprism.types import Float32, Float64, Int64, Text
 
 Split: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-RowLoss: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+RowLoss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # output and rows -> loss of each row
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 FILES: Final = re.compile(r"networks-[0-9a-f]{16}\.safetensors")
 FIT: Final = "Name a folder that was written by: clickprism relevance approximate fit"
 MANIFEST: Final = Manifest("approximation.json", FILES, "the manifest of an approximation", FIT)
@@ -61,6 +62,11 @@ TINY: Final = 1e-6
 CERTAINTY: Final = (np.log(10.0), np.log(0.1), np.log(0.01))  # prior means of the logarithms of `Certainty`
 CERTAINTY_DEVIATION: Final = 2.0  # and their prior standard deviation
 CERTAINTY_PAIRS: Final = 20_000
+HELD_OUT: Final = 0.2  # share of the queries that choose the best epoch
+LEARNING_RATE: Final = 1e-3
+PATIENCE: Final = 8  # epochs without a better loss on held-out queries
+LARGEST_GRADIENT: Final = 5.0
+THREADS: Final = 1
 
 
 @final
@@ -225,7 +231,8 @@ class Approximation:
                 tensors = load(content)
                 arrays = {name: tensors.pop(f"scale.{name}").double().numpy() for name in SCALE}
                 scale = VectorScale(fields=tuple(str(name) for name in about["fields"]), **arrays)
-                members = [_restored(settings, scale.width, tensors, f"{i}.") for i in range(settings.members or 0)]
+                numbers = range(settings.training.members)
+                members = [_restored(settings, scale.width, tensors, f"{i}.") for i in numbers]
             except (SafetensorError, RuntimeError, KeyError, DataError) as error:
                 raise DataError(f"does not fit the settings of the manifest ({error})", file=path) from None
             first, second = (float(mean) for mean in about["means"])
@@ -249,51 +256,48 @@ def fit_approximation(
         imputed: Imputation of each pair of `slot`, in (0, 1), [pairs].
         settings: Settings of the networks.
     """
-    settings = (ApproximateSettings() if settings is None else settings).resolved()
+    settings = settings or ApproximateSettings()
     if len(slot) == 0:
         raise DataError("there is no randomised first result to learn from")
-    x, fit = vectors.before(slot), settings.fit
+    x = vectors.before(slot)
     scale = (VectorScale.fit_raw if settings.published else VectorScale.fit)(x, vectors.fields, vectors.empty)
     inputs, known = torch.from_numpy(scale(x)), torch.from_numpy(_checked(imputed, len(slot))).float()
     means = float(known.double().mean()), float(logit(known).double().mean())
-    clicks, skips = fit.counts(slot)
+    clicks, skips = _counts(slot, settings.training.most)
     weights, shown = clicks + skips, most_shown(x, vectors.fields)
+    seeds = [settings.seed + 7919 * i for i in range(settings.training.members)]
+    parts = [split(slot.query_ids, HELD_OUT, seed=settings.seed, part=i) for i in range(len(seeds))]
     rate = float(clicks.sum() / weights.sum())
-    count = settings.members or 1
-    parts = [split(slot.query_ids, fit.held_out, seed=settings.seed, part=i) for i in range(count)]
-    seeds = [settings.seed + 7919 * i for i in range(count)]
+    descent = partial(descend, weights=weights, settings=settings)
 
-    def train(network: nn.Module, loss: RowLoss, number: int) -> None:
-        descend(network, loss, weights=weights, parts=parts[number], settings=fit, seed=seeds[number])
+    def affine_loss(odds: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(odds, clicks[rows], skips[rows])
 
     members = []
-    for number, seed in enumerate(seeds):
-        with torch_set_for(seed, fit.threads):
+    for seed, part in zip(seeds, parts, strict=True):
+        with torch_set_for(seed, THREADS):
             members.append(_member(settings, inputs.shape[1], rate=rate))
-            affine = members[-1]["affine"]
-            train(affine, partial(_affine_loss, affine, inputs, clicks, skips), number)
+            descent(members[-1]["affine"], inputs, affine_loss, parts=part, seed=seed)
     with torch.no_grad():
         affines = _held_out_mean([torch.sigmoid(member["affine"](inputs)) for member in members], parts)
 
-    def loss(zeta: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def zeta_loss(zeta: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         if settings.published:
             return published_loss(zeta, known[rows], affines[rows], clicks[rows], skips[rows])
         odds = blended_odds(zeta, known[rows], affines[rows], mean=means[1])
         return cross_entropy(odds, clicks[rows], skips[rows])
 
-    often, every = torch.from_numpy(shown).float(), torch.arange(len(slot))
-    k = 0.0
+    often, every, k = torch.from_numpy(shown).float(), torch.arange(len(slot)), 0.0
     if not settings.published:
-        k = min(KS, key=lambda each: float(loss(torch.tanh(begin(often, k=each)), every).double().sum()))
+        k = min(KS, key=lambda each: float(zeta_loss(torch.tanh(begin(often, k=each)), every).double().sum()))
     starts = begin(often, k=k)
-    for number, member in enumerate(members):
-        with torch_set_for(seeds[number], fit.threads):
-            trade_off = member["trade_off"]
 
-            def trade_off_loss(rows: torch.Tensor, trade_off: nn.Module = trade_off) -> torch.Tensor:
-                return loss(torch.tanh(starts[rows] + trade_off(inputs[rows])), rows)
+    def trade_off_loss(output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return zeta_loss(torch.tanh(starts[rows] + output), rows)
 
-            train(trade_off, trade_off_loss, number)
+    for seed, part, member in zip(seeds, parts, members, strict=True):
+        with torch_set_for(seed, THREADS):
+            descent(member["trade_off"], inputs, trade_off_loss, parts=part, seed=seed)
     with torch.no_grad():
         zetas = _held_out_mean([torch.tanh(starts + member["trade_off"](inputs)) for member in members], parts)
         values = _blend(settings, zetas, known, affines, mean=means[1]).double().numpy()
@@ -301,17 +305,32 @@ def fit_approximation(
     return Approximation(settings, scale, members, means=means, k=k, certainty=certainty)
 
 
-def _affine_loss(
-    affine: nn.Module, inputs: torch.Tensor, clicks: torch.Tensor, skips: torch.Tensor, rows: torch.Tensor
-) -> torch.Tensor:
-    return cross_entropy(affine(inputs[rows]), clicks[rows], skips[rows])
+def _counts(slot: FirstSlot, most: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the clicks and skips of each pair, scaled to at most `most` impressions; each [pairs]."""
+    shown = slot.impressions.astype(np.float64)
+    weight = np.minimum(shown, most) / shown if most else np.ones(len(shown))
+    clicks, skips = slot.clicks * weight, (slot.impressions - slot.clicks) * weight
+    return torch.from_numpy(clicks).float(), torch.from_numpy(skips).float()
+
+
+def new_network(settings: ApproximateSettings, inputs: int, *, start: float = 0.0) -> nn.Module:
+    """Return a new network, [pairs, inputs] to [pairs].
+
+    Its initial output is `start` for every pair; that of the published one is random.
+    """
+    network = MLPNetwork(MLP(hidden=settings.hidden, activation="relu", layer_norm="none"), inputs)
+    if not settings.published:
+        nn.init.zeros_(network.last().weight)
+        nn.init.constant_(network.last().bias, start)
+    return network
 
 
 def _member(settings: ApproximateSettings, inputs: int, *, rate: float = 0.5) -> nn.ModuleDict:
     """Return two networks; by default the affine part is the click rate at first, and the trade-off its start."""
     rate = min(max(rate, 1e-4), 1 - 1e-4)
     odds = math.log(rate / (1 - rate))
-    return nn.ModuleDict({"affine": settings.network(inputs, start=odds), "trade_off": settings.network(inputs)})
+    affine = new_network(settings, inputs, start=odds)
+    return nn.ModuleDict({"affine": affine, "trade_off": new_network(settings, inputs)})
 
 
 def _restored(
@@ -406,23 +425,30 @@ def split(query_ids: Text, share: float, *, seed: int, part: int = 0) -> Split:
 
 
 def descend(
-    network: nn.Module, loss: RowLoss, *, weights: torch.Tensor, parts: Split, settings: DescentSettings, seed: int
+    network: nn.Module,
+    inputs: torch.Tensor,
+    loss: RowLoss,
+    *,
+    weights: torch.Tensor,
+    parts: Split,
+    settings: ApproximateSettings,
+    seed: int,
 ) -> None:
     """Fit a network with Adam, and leave it with the weights that are best on the held-out queries.
 
     Args:
         network: The network.
-        loss: Returns the loss of each of some rows, summed over their impressions, [rows] to [rows].
+        inputs: Its inputs, [rows, inputs].
+        loss: Returns the loss of some rows, summed over the impressions of each, given their outputs; [rows].
         weights: Number of impressions of each row, [rows].
         parts: Training rows and held-out rows, from `split`; without held-out rows the last weights are kept.
-        settings: Settings of the loop.
+        settings: Settings of the networks.
         seed: Random seed of the order of the rows.
     """
     if len(parts[0]) == 0 or float(weights[parts[0]].sum()) == 0:
         raise DataError("there is no click to learn from", remedy="Use a longer log, or hold out less")
-    descent = _Descent(network, loss, weights=weights, parts=parts, settings=settings, seed=seed)
-    before = descent.measure(0)
-    for _ in run(descent, Standing(), rounds=settings.epochs, patience=settings.patience, best=before):
+    descent = _Descent(network, inputs, loss, weights=weights, parts=parts, settings=settings, seed=seed)
+    for _ in run(descent, Standing(), rounds=settings.epochs, patience=PATIENCE, best=descent.measure(0)):
         pass
     network.load_state_dict(descent.best)
     network.eval()
@@ -435,19 +461,18 @@ class _Descent:
     def __init__(
         self,
         network: nn.Module,
+        inputs: torch.Tensor,
         loss: RowLoss,
         *,
         weights: torch.Tensor,
         parts: Split,
-        settings: DescentSettings,
+        settings: ApproximateSettings,
         seed: int,
     ) -> None:
-        self.network, self.loss, self.weights, self.settings = network, loss, weights, settings
-        self.rows, self.held_out = parts
-        self.judged = self.held_out if len(self.held_out) else self.rows
-        decay = settings.weight_decay or 0.0
-        parameters = network.parameters()
-        self.optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=decay, fused=True)
+        self.network, self.inputs, self.loss, self.weights = network, inputs, loss, weights
+        (self.rows, self.held_out), self.training = parts, settings.training
+        decay = self.training.weight_decay
+        self.optimiser = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=decay, fused=True)
         self.generator = torch.Generator().manual_seed(seed)
         self.best = copied(network)
 
@@ -456,20 +481,21 @@ class _Descent:
         self.network.train()
         order = self.rows[torch.randperm(len(self.rows), generator=self.generator)]
         scale = float(self.weights[self.rows].mean())
-        for batch in torch.split(order, self.settings.batch_size or len(order)):
+        for batch in torch.split(order, self.training.batch_size):
             self.optimiser.zero_grad()
-            torch.autograd.backward(self.loss(batch).mean() / scale)
-            nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
+            torch.autograd.backward(self.loss(self.network(self.inputs[batch]), batch).mean() / scale)
+            nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
             self.optimiser.step()
         self.network.eval()
 
     def measure(self, number: int) -> Measured | None:
         """Return the loss per impression on the held-out queries; None without any."""
+        rows = self.held_out if len(self.held_out) else self.rows
         with torch.no_grad():
-            value = float(self.loss(self.judged).double().sum() / self.weights[self.judged].double().sum())
+            loss = self.loss(self.network(self.inputs[rows]), rows)
+            value = float(loss.double().sum() / self.weights[rows].double().sum())
         if not np.isfinite(value):
-            rate = self.settings.learning_rate
-            raise TrainingError(f"the loss is {value} in epoch {number}; lower learning_rate ({rate})")
+            raise TrainingError(f"the loss is {value} in epoch {number}; use another seed")
         return Measured(value, higher=False) if len(self.held_out) else None
 
     def keep(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from clickprism.log.engines.base import connect
-from clickprism.relevance.approximation import descend, split
+from clickprism.relevance.approximation import HELD_OUT, THREADS, descend, new_network, split
 from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.click_vectors import VectorScale
 from clickprism.relevance.estimators import Affine, DoublyRobust, InversePropensity
@@ -115,21 +115,21 @@ def _mixture(
 ) -> Float64:
     """Return the scores of Vanilla-Mix: an MLP on h and x, as of before the clicks to learn and as of the end."""
     clicked, shown, loss = data
-    settings = ApproximateSettings(preset="published", seed=seed).resolved()
+    settings = ApproximateSettings(preset="published", seed=seed)
     deviation = np.maximum(representation.std(axis=0), 1e-6)
     h = (representation - representation.mean(axis=0)) / deviation
     inputs = [torch.from_numpy(np.concatenate([h, x], axis=1)).float() for x in clicks]
     rows = np.flatnonzero(shown.sum(axis=1) > 0)
     given = [torch.from_numpy(each[rows]).float() for each in (clicked, shown)]
     known = inputs[0][torch.from_numpy(rows)]
-    parts = split(world.pairs[0][rows], settings.fit.held_out, seed=seed)
-    with torch_set_for(seed, settings.fit.threads):
-        network = settings.network(known.shape[1])
+    parts = split(world.pairs[0][rows], HELD_OUT, seed=seed)
+    with torch_set_for(seed, THREADS):
+        network = new_network(settings, known.shape[1])
 
-        def entropy(chosen: torch.Tensor) -> torch.Tensor:
-            return loss(network(known[chosen]), given[0][chosen], given[1][chosen], torch.zeros(0))
+        def entropy(output: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+            return loss(output, given[0][chosen], given[1][chosen], torch.zeros(0))
 
-        descend(network, entropy, weights=given[1].sum(1), parts=parts, settings=settings.fit, seed=seed)
+        descend(network, known, entropy, weights=given[1].sum(1), parts=parts, settings=settings, seed=seed)
         with torch.inference_mode():
             return np.asarray(network(inputs[1]).double().numpy())
 

@@ -20,7 +20,7 @@ from clickprism.log.settings import WindowSettings
 from clickprism.log.store import LogStore
 from clickprism.relevance.approximate_log import apply_log, compare_losses, fit_log
 from clickprism.relevance.approximation import Approximation, Certainty
-from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings
+from clickprism.relevance.approximation_settings import ApproximateSettings
 from clickprism.relevance.estimates import read_estimates
 from clickprism.relevance.pairs import FirstSlot
 from tests.log.window_logs import Thirds, make_log, session
@@ -28,7 +28,7 @@ from tests.log.window_logs import Thirds, make_log, session
 START = datetime(2026, 3, 2)
 DAYS, QUERIES, DOCUMENTS = 6, 40, 4
 HALF = START + timedelta(days=3)
-BRIEF = ApproximateSettings(members=2, fit=DescentSettings(epochs=4))
+BRIEF = ApproximateSettings(members=2, epochs=4)
 AS_THEY_ARE: Any = {"window_settings": WindowSettings(k=0)}
 
 

@@ -19,11 +19,12 @@ from clickprism.relevance.approximation import (
     Certainty,
     blended_odds,
     fit_approximation,
+    new_network,
     published_blend,
     published_loss,
     split,
 )
-from clickprism.relevance.approximation_settings import ApproximateSettings, DescentSettings, Preset
+from clickprism.relevance.approximation_settings import ApproximateSettings, Preset
 from clickprism.relevance.click_vectors import VectorScale, most_shown
 from clickprism.relevance.pairs import FirstSlot, PairCounts, find_pairs
 from clickprism.training.text import cross_entropy
@@ -40,7 +41,7 @@ def default_loss(
 
 
 LOSSES: dict[str, Callable[..., torch.Tensor]] = {"default": default_loss, "published": published_loss}
-BRIEF = ApproximateSettings(members=1, fit=DescentSettings(epochs=3))
+BRIEF = ApproximateSettings(members=1, epochs=3)
 
 
 def imputed_of(world: SearchWorld) -> Float64:
@@ -91,12 +92,12 @@ def test_equation_5_by_hand() -> None:
 
 def test_the_published_networks_by_hand() -> None:
     """Section 6.2 with one hidden unit: a = sigmoid(relu(x) - 1), zeta = tanh(.5 relu(x)), a + zeta i, for any x."""
-    settings = ApproximateSettings(preset="published", hidden=(1,), members=1).resolved()
+    settings = ApproximateSettings(preset="published", hidden=(1,), members=1)
     fields = ("month.impressions", "month.clicked")
     x = np.array([[0, 0], [8, 4]], np.float32)
     scale = VectorScale.fit_raw(x, fields, np.zeros(2, np.float32))
     assert scale(x).tolist() == [[-1, -1], [1, 1]]
-    member = torch.nn.ModuleDict({name: settings.network(scale.width) for name in ("affine", "trade_off")})
+    member = torch.nn.ModuleDict({name: new_network(settings, scale.width) for name in ("affine", "trade_off")})
     for name, slope, start in (("affine", 1.0, -1.0), ("trade_off", 0.5, 0.0)):
         first, last = (module for module in member[name].modules() if isinstance(module, torch.nn.Linear))
         with torch.no_grad():
@@ -112,11 +113,10 @@ def test_the_published_networks_by_hand() -> None:
 
 
 def test_the_published_preset_has_the_settings_of_the_paper() -> None:
-    settings = ApproximateSettings(preset="published").resolved()
-    assert (settings.hidden, settings.members) == ((64, 32, 16), 1)
-    assert (settings.fit.batch_size, settings.fit.weight_decay, settings.fit.most) == (128, 0.0, 0)
-    own = ApproximateSettings(preset="published", members=3, fit=DescentSettings(batch_size=7)).resolved()
-    assert (own.members, own.fit.batch_size) == (3, 7)
+    settings = ApproximateSettings(preset="published")
+    assert settings.hidden == (64, 32, 16)
+    assert settings.training == (1, 128, 0.0, 0)  # members, batch size, weight decay, no limit of impressions
+    assert replace(settings, members=3).training == (3, 128, 0.0, 0)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -184,7 +184,7 @@ def test_it_goes_to_disk_and_back(world: SearchWorld, tmp_path: Path) -> None:
     fitted = fit_approximation(world.slot, world.vectors, imputed_of(world), settings=settings)
     fitted.save(tmp_path / "a")
     back = Approximation.load(tmp_path / "a")
-    assert back.settings == settings.resolved()
+    assert back.settings == settings
     x, imputed = world.vectors.x[:200], world.imputed[:200]
     assert (back.estimate(x, imputed) == fitted.estimate(x, imputed)).all()
     assert (back.parts(x, imputed).spread == fitted.parts(x, imputed).spread).all()

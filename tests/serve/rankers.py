@@ -83,7 +83,7 @@ def approximation(preset: Preset = "default", *, seed: int = 0) -> Approximation
     """An approximation of two members whose weights are drawn, and a scale fitted to `click_vectors`."""
     import torch
 
-    from clickprism.relevance.approximation import Approximation, Certainty
+    from clickprism.relevance.approximation import Approximation, Certainty, new_network
     from clickprism.relevance.approximation_settings import ApproximateSettings
     from clickprism.relevance.click_vectors import VectorScale
 
@@ -94,7 +94,7 @@ def approximation(preset: Preset = "default", *, seed: int = 0) -> Approximation
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         members = [
-            torch.nn.ModuleDict({name: settings.network(scale.width) for name in ("affine", "trade_off")})
+            torch.nn.ModuleDict({name: new_network(settings, scale.width) for name in ("affine", "trade_off")})
             for _ in range(2)
         ]
         for member in members:
