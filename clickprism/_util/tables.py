@@ -54,16 +54,19 @@ class Table(NamedTuple):
 
 
 def by_position(caption: str, curves: Mapping[str, Iterable[float | None]]) -> Table:
-    """Return curves by position as a table, up to the end of the shortest; a missing value is "-".
+    """Return curves by position as a table, up to the end of the shortest; a missing value or NaN is "-".
 
     >>> print(by_position("", {"used": [1, 0.5], "truth": [1.0, None]}).text())
     position    used   truth
            1  1.0000  1.0000
            2  0.5000       -
     """
+
+    def cell(value: float | None) -> str:
+        return "-" if value is None or math.isnan(value) else f"{value:.4f}"
+
     rows = enumerate(zip(*curves.values(), strict=False), start=1)
-    cells = [[str(place), *("-" if each is None else f"{each:.4f}" for each in row)] for place, row in rows]
-    return Table(caption, ["position", *curves], cells)
+    return Table(caption, ["position", *curves], [[str(place), *map(cell, row)] for place, row in rows])
 
 
 @runtime_checkable

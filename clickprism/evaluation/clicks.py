@@ -14,7 +14,7 @@ from typing import Final, Protocol, final
 import numpy as np
 
 from clickprism._util.progress import Progress, no_progress
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, by_position
 from clickprism.click_models import CLICK_MODELS, click_model
 from clickprism.click_models.fitted import check_patterns, check_sessions, log_terms
 from clickprism.errors import SettingError, UnsupportedError
@@ -181,9 +181,9 @@ class ClickModelComparison:
         curves = {it.name: it.observation for it in self.models if it.observation is not None}
         tables = [
             Table(caption, header, rows),
-            _by_position("Perplexity given clicks above, by position (1 is perfect, 2 is a coin)", perplexities),
+            by_position("Perplexity given clicks above, by position (1 is perfect, 2 is a coin)", perplexities),
         ]
-        return [*tables, _by_position("Observation relative to position 1", curves)] if curves else tables
+        return [*tables, by_position("Observation relative to position 1", curves)] if curves else tables
 
 
 def compare_click_models(
@@ -239,16 +239,3 @@ def compare_click_models(
         for gap in [behind[each.name]]
     )
     return ClickModelComparison(sessions=known.sessions, held_out=asked.sessions, models=models, settings=settings)
-
-
-def _by_position(caption: str, columns: dict[str, Float64]) -> Table:
-    """Return one row per position and one column per model; a position without a value has a dash."""
-    rows = [
-        [str(index + 1), *(_number(values, index) for values in columns.values())]
-        for index in range(max(map(len, columns.values())))
-    ]
-    return Table(caption, ["position", *columns], rows)
-
-
-def _number(values: Float64, index: int) -> str:
-    return f"{values[index]:.3f}" if index < len(values) and np.isfinite(values[index]) else "-"

@@ -1,4 +1,4 @@
-"""Methods side by side: means with intervals, differences to a baseline, and their significance, in four formats."""
+"""Methods side by side: means with intervals, differences to a baseline, and their significance, in three formats."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ Verdict: TypeAlias = Literal["better", "worse", ""]
 TEST_NAMES = {"t": "paired t-test", "randomisation": "paired randomisation test"}
 EMPTY_NAMES = {"drop": "are dropped", "zero": "count as 0", "one": "count as 1"}
 SIGNS = {"better": "▲", "worse": "▼", "": ""}
-LATEX_SIGNS = {"better": "$^{+}$", "worse": "$^{-}$", "": ""}
 _MARKDOWN = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_|<[]"})
-_LATEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": r"$<$", ">": r"$>$", "▲": "$+$", "▼": "$-$"}
-)
 
 
 class Form(NamedTuple):
@@ -321,23 +315,6 @@ def as_html(comparison: Comparison) -> str:
     parts = [html_table(measure, *_grid(comparison, measure, HTML)) for measure in comparison.measures]
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
     return "\n".join([*parts, f'<ul class="notes">\n{notes}\n</ul>']) + "\n"
-
-
-def as_latex(comparison: Comparison) -> str:
-    """Return a LaTeX table, methods by measures, for the package booktabs: best in bold, + or - for the baseline."""
-    columns = [{row.method: row for row in comparison.of(measure)} for measure in comparison.measures]
-    lines = [["Method", *(measure.translate(_LATEX) for measure in comparison.measures)]]
-    for method in comparison.runs:
-        cells = []
-        for row in (column[method] for column in columns):
-            mean = rf"\textbf{{{number(row.mean)}}}" if row.best else number(row.mean)
-            cells.append(rf"{mean}{LATEX_SIGNS[row.verdict]} {{\scriptsize {bounds(row.low, row.high)}}}")
-        lines.append([method.translate(_LATEX), *cells])
-    head, *body = (" & ".join(line) + r" \\" for line in lines)
-    caption = rf"\caption{{{' '.join(note.translate(_LATEX) for note in comparison.notes)}}}"
-    tabular = [rf"\begin{{tabular}}{{l{'l' * len(columns)}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
-    whole = [r"\begin{table}", r"\centering", caption, *tabular, r"\end{tabular}", r"\end{table}", ""]
-    return "\n".join(whole)
 
 
 def _grid(comparison: Comparison, measure: str, form: Form) -> tuple[list[str], list[list[str]]]:

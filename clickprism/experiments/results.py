@@ -12,7 +12,7 @@ import numpy as np
 from clickprism._util.files import make_folder, write_file
 from clickprism._util.tables import Table, to_json
 from clickprism.evaluation import plots
-from clickprism.evaluation.compare import Comparison, as_html, as_latex, as_markdown, compare
+from clickprism.evaluation.compare import Comparison, as_html, as_markdown, compare
 from clickprism.evaluation.measures import Evaluation
 from clickprism.evaluation.report import write_report
 from clickprism.experiments.data import data_name
@@ -28,7 +28,6 @@ CEILING, FLOOR, INITIAL = "labels", "click", "initial"
 FORMATS: Final[Mapping[str, Callable[[Comparison], str]]] = {
     "txt": str,
     "md": as_markdown,
-    "tex": as_latex,
     "html": as_html,
 }
 

@@ -190,7 +190,7 @@ def test_compare_prints_a_table_and_saves_everything(tmp_path: Path, cli: Run) -
     for fact in ("users: pbm, 20 sessions of each query", "ranker: linear, best epoch by nDCG(exp)@10 on the judged"):
         assert fact in comparison["data"]
     assert len(results["observation"]["dla"]) == 10
-    tables = {"table.txt", "table.md", "table.tex", "table.html", "results.json"}
+    tables = {"table.txt", "table.md", "table.html", "results.json"}
     figures = {"observation.svg", "training.svg", "methods.svg"}
     names = {file.name for file in out.iterdir() if file.is_file()}
     assert names == tables | figures | {"report.html", "settings.toml"}
@@ -207,7 +207,7 @@ def test_compare_prints_a_table_and_saves_everything(tmp_path: Path, cli: Run) -
 def test_compare_writes_every_format_and_is_quiet_if_asked(cli: Run, tmp_path: Path) -> None:
     done = cli("experiment", "compare", *LINEAR, "--method", "click", "--out", tmp_path, "--quiet")
     assert done.stderr == ""
-    signs = {"txt": "vs click", "md": "| :---", "tex": r"\toprule", "html": "<table>"}
+    signs = {"txt": "vs click", "md": "| :---", "html": "<table>"}
     assert "vs click" in done.stdout
     assert all(sign in (tmp_path / f"table.{ending}").read_text() for ending, sign in signs.items())
 

@@ -136,8 +136,8 @@ def test_one_query_or_none_has_no_interval() -> None:
 
 @pytest.mark.parametrize(
     "rendered",
-    [str, tables.as_markdown, tables.as_latex, tables.as_html],
-    ids=["text", "markdown", "latex", "html"],
+    [str, tables.as_markdown, tables.as_html],
+    ids=["text", "markdown", "html"],
 )
 def test_every_rendering_names_what_one_must_know(rendered: Callable[[Comparison], str]) -> None:
     text = " ".join(rendered(sample()).replace("&#x27;", "'").split())
@@ -185,19 +185,6 @@ def test_markdown_escapes_and_bolds() -> None:
     row = next(line for line in text.splitlines() if line.startswith("| dla"))
     assert row.startswith("| dla | **0.6")
     assert "** ▲ |" in row
-
-
-def test_latex_is_balanced_and_escaped() -> None:
-    text = tables.as_latex(sample())
-    assert "toy \\& co" in text
-    assert "a\\_b$<$c$>$" in text
-    assert "$^{-}$" in text
-    assert "▲" not in text
-    assert text.count(r"\begin{") == text.count(r"\end{") == 2
-    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert {row.count(" & ") for row in rows} == {2}
-    plain = text.replace(r"\{", "").replace(r"\}", "")
-    assert plain.count("{") == plain.count("}")
 
 
 class Tags(HTMLParser):
