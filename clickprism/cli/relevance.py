@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from clickprism._util.files import check_output
 from clickprism.cli.output import Flat, Output, command_line
@@ -22,6 +24,7 @@ from clickprism.relevance.randomised import ExplorationSettings
 from clickprism.relevance.ranking import RankSettings
 
 if TYPE_CHECKING:
+    from clickprism.log.engines.base import Engine
     from clickprism.relevance.estimate import LogEstimates
 
 
@@ -240,23 +243,11 @@ def approximate_fit(
         since: Learn from randomised first results from this time on (UTC), by click features as of then; by default
             the last half of the log, at most four weeks.
     """
-    from clickprism.examination.model import chosen_model
     from clickprism.relevance.approximate_log import fit_log
 
     start = None if since is None else parse_time(since, field="since")
-    store = LogStore.open(log, note=output.note)
-    with store.write(engine=engine.engine, memory=engine.memory) as writer:
-        update_sessions(store, writer.engine)
-        found = fit_log(
-            store,
-            writer.engine,
-            imputation,
-            out,
-            since=start,
-            settings=settings,
-            examiner=chosen_model(store.folder / "models", features.examination),
-            window_settings=features.windows(store.settings.windows),
-        )
+    with _updated(log, features, engine, output) as (store, connected, windows):
+        found = fit_log(store, connected, imputation, out, since=start, settings=settings, **windows)
     output.result(found)
     if found.warning is not None:
         output.note(found.warning)
@@ -293,28 +284,30 @@ def approximate_apply(
         out: Parquet file for the estimates.
         as_of: Time of the click features (UTC); by default the end of the log.
     """
-    from clickprism.examination.model import chosen_model
     from clickprism.relevance.approximate_log import apply_log
     from clickprism.relevance.approximation import Approximation
 
     check_output(out, suffix=".parquet")
     time, loaded = None if as_of is None else parse_time(as_of, field="as_of"), Approximation.load(network)
-    store = LogStore.open(log, note=output.note)
-    with store.write(engine=engine.engine, memory=engine.memory) as writer:
-        update_sessions(store, writer.engine)
-        found = apply_log(
-            store,
-            writer.engine,
-            loaded,
-            out,
-            imputation=imputation,
-            as_of=time,
-            examiner=chosen_model(store.folder / "models", features.examination),
-            window_settings=features.windows(store.settings.windows),
-        )
+    with _updated(log, features, engine, output) as (store, connected, windows):
+        found = apply_log(store, connected, loaded, out, imputation=imputation, as_of=time, **windows)
     output.result(found)
     output.note(f"Written: {out}")
     output.next("relevance", "rank", out, "--out", "ranking.csv")
+
+
+@contextmanager
+def _updated(
+    log: Path, features: FeatureSettings, engine: EngineSettings, output: Output
+) -> Iterator[tuple[LogStore, Engine, dict[str, Any]]]:
+    """Yield a log with up-to-date sessions, its engine, and how its click features are computed."""
+    from clickprism.examination.model import chosen_model
+
+    store = LogStore.open(log, note=output.note)
+    with store.write(engine=engine.engine, memory=engine.memory) as writer:
+        update_sessions(store, writer.engine)
+        examiner = chosen_model(store.folder / "models", features.examination)
+        yield store, writer.engine, {"examiner": examiner, "window_settings": features.windows(store.settings.windows)}
 
 
 def judgments(
@@ -322,7 +315,7 @@ def judgments(
     /,
     *,
     out: Path,
-    format: Literal["table", "workbench", "quepid", "letor"] = "table",  # noqa: A002
+    format: Literal["table", "workbench", "quepid"] = "table",  # noqa: A002
     queries: Path | None = None,
     settings: Flat[JudgmentSettings],
     output: Flat[Output],
@@ -342,8 +335,8 @@ def judgments(
         estimates: File that `clickprism relevance estimate` or `approximate apply` has written.
         out: File for the list: .csv, .tsv, .jsonl or .parquet of query_id, document_id, query, grade, estimate, lower,
             upper, source, impressions and uncertain, or any name in the format of another tool.
-        format: A table, or the format of another tool: OpenSearch Search Relevance Workbench (JSON), Quepid (CSV) or
-            LETOR text. Those contain the text of the query, the document id and the grade.
+        format: A table, or the format of another tool: OpenSearch Search Relevance Workbench (JSON) or Quepid (CSV).
+            Those contain the text of the query, the document id and the grade.
         queries: Texts of the queries (TSV, CSV, JSON lines or Parquet); without it the tools get the query ids.
     """
     from clickprism.relevance.judgments import judge_file

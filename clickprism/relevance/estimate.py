@@ -55,10 +55,6 @@ MEANINGS: Final = {
     "imputation": "the imputation",
 }
 """Text for each source of an estimate; the keys are `SOURCES`."""
-IDENTIFIED: Final = {
-    "features": "identified by features only, not by documents shown at several positions",
-    "not identified": "not identified by this log: estimates there rely on the order of the engine",
-}
 
 
 @final
@@ -75,11 +71,11 @@ class ModelSummary:
     @classmethod
     def of(cls, model: LogModel) -> ModelSummary:
         """Return the summary of a model."""
-        fit, linkage, warnings = model.fit_quality, model.linkage, []
-        for kind, meaning in IDENTIFIED.items():
-            positions = [k for k, each in enumerate(linkage.identified, start=1) if each == kind and k > 1]
-            if positions and model.curve.name != "given":
-                warnings.append(f"Warning: observation at {_span(positions)} is {meaning}. {linkage.repair}".strip())
+        from clickprism.diagnosis.position import weak_sources
+
+        fit, warnings = model.fit_quality, [f"Warning: {sentence}" for sentence in weak_sources(model)]
+        if warnings and model.linkage.repair:
+            warnings.append(f"To repair this: {model.linkage.repair}")
         if model.feedback.verdict == "present":
             warnings.append(
                 "Warning: the engine reacts to clicks: it moves documents up after clicks. The estimates are corrected "
@@ -92,15 +88,6 @@ class ModelSummary:
                 "clickprism diagnose LOG"
             )
         return cls(model.curve, model.strength, fit.fits, model.feedback.verdict, tuple(warnings))
-
-
-def _span(positions: list[int]) -> str:
-    """Return positions as text: "position 4", "positions 2 to 10" or "positions 2, 5, 6"."""
-    if len(positions) == 1:
-        return f"position {positions[0]}"
-    if len(positions) == positions[-1] - positions[0] + 1:
-        return f"positions {positions[0]} to {positions[-1]}"
-    return f"positions {', '.join(map(str, positions))}"
 
 
 @final

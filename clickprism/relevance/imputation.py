@@ -45,6 +45,9 @@ FILES: Final = re.compile(r"(network|config|tokenizer|about|corpus|untuned)-[0-9
 FIT: Final = "Name a folder that was written by: clickprism relevance impute fit"
 MANIFEST: Final = Manifest("imputation.json", FILES, "the manifest of an imputation", FIT)
 SMALL: Final = 1e-6
+HELD_OUT: Final = 0.1  # share of the queries that choose the best epoch and calibrate an imputation by features
+MEASURED: Final = 0.1  # share of the queries on which only its final loss is measured
+MOST_IMPRESSIONS: Final = 50  # maximum number of impressions that a pair counts for, at its own click rate
 LOSSES: Final = {"best": "imputation", "untrained": "untrained", "constant": "click rate alone"}
 
 
@@ -191,7 +194,7 @@ class ImputationSummary:
     pairs: int  # Number of pairs with randomised first results
     impressions: int  # Number of impressions of these pairs as randomised first results
     clicks: int  # Number of clicks on them
-    # Epoch of the ranker, or step of the language model, that was kept; None if only a scale was fitted
+    # Epoch of the ranker, or step of the language model, that was kept; None if only weights of scores were fitted
     best: int | None
     stopped: str | None  # Why training ended: all epochs, patience, or interrupted; None if there was none
     # Losses on queries that were used for nothing else: of the imputation (best), of the untrained language model
@@ -277,9 +280,6 @@ class FeatureImputationSettings:
         ranker: Ranker: its name (linear, mlp, attention or lambdamart) and its settings.
         normalise: Normalisation of the features.
         fit: How the ranker is trained.
-        held_out: Share of the queries that choose the best epoch and calibrate.
-        measured: Share of the queries on which only the final loss is measured.
-        most_impressions: Maximum number of impressions that a pair counts for, at its own click rate.
     """
 
     ranker: dict[str, Any] = field(default_factory=dict)
@@ -287,25 +287,17 @@ class FeatureImputationSettings:
     fit: FitSettings = field(
         default_factory=lambda: FitSettings(epochs=60, batch_size=256, learning_rate=0.02, patience=8)
     )
-    held_out: float = 0.1
-    measured: float = 0.1
-    most_impressions: int = 50
 
     def __post_init__(self) -> None:
         ranker = read_values(self.ranker)
         if ranker.get("name", "mlp") == "mlp":
             ranker = {"name": "mlp", "hidden": [64, 32], **ranker}
         object.__setattr__(self, "ranker", ranker)
-        check_fields(self, held_out=(0, 0.45), measured=(0, 0.45), most_impressions=(1, None))
         choose(RANKERS, self.ranker, path="ranker")
 
 
 def fit_features(
-    slot: FirstSlot,
-    lists: Lists,
-    *,
-    settings: FeatureImputationSettings | None = None,
-    model: Model | None = None,
+    slot: FirstSlot, lists: Lists, *, settings: FeatureImputationSettings | None = None
 ) -> tuple[FeatureImputation, ImputationSummary]:
     """Train a ranker on features and clicks on randomised first results, and calibrate its scores.
 
@@ -316,20 +308,16 @@ def fit_features(
         slot: The clicks; pairs without features are ignored.
         lists: The features, with document ids.
         settings: Settings of the training.
-        model: A trained ranker, to calibrate instead of training one; all but the measured queries calibrate.
     """
     settings = FeatureImputationSettings() if settings is None else settings
     known, rows = FeatureImputation.known(lists, slot)
-    shown = np.minimum(slot.impressions[known], settings.most_impressions)
+    shown = np.minimum(slot.impressions[known], MOST_IMPRESSIONS)
     clicks = np.rint(slot.clicks[known] * shown / slot.impressions[known]).astype(np.int64)
-    parts = split_queries(lists.list_of[rows], (settings.held_out, settings.measured), seed=settings.fit.seed)
-    last, calibrating, best, stopped = parts == MEASURE, parts != MEASURE, None, None
-    if model is None:
-        normaliser = fit_normaliser(settings.normalise, lists)
-        fitted = _trained(normaliser(lists), rows, clicks, shown, parts, settings=settings)
-        model, best, stopped = fitted.model.with_normaliser(normaliser), fitted.best_epoch, fitted.stopped
-        if (parts == CHOOSE).any():
-            calibrating = parts == CHOOSE
+    parts = split_queries(lists.list_of[rows], (HELD_OUT, MEASURED), seed=settings.fit.seed)
+    last, calibrating = parts == MEASURE, parts == CHOOSE if (parts == CHOOSE).any() else parts != MEASURE
+    normaliser = fit_normaliser(settings.normalise, lists)
+    fitted = _trained(normaliser(lists), rows, clicks, shown, parts, settings=settings)
+    model = fitted.model.with_normaliser(normaliser)
     scores = model.score(lists)[rows]
     calibration = Calibration.fit(scores[calibrating], clicks[calibrating], shown[calibrating])
     losses = {"best": float("nan"), "constant": float("nan")}
@@ -337,9 +325,15 @@ def fit_features(
         level = np.full(int(last.sum()), log_odds(clicks[~last], shown[~last]))
         odds = {"best": calibration(scores[last]), "constant": level}
         losses = {name: log_loss(each, clicks[last], shown[last]) for name, each in odds.items()}
-    without = len(slot) - len(known)
-    summary = {"best": best, "stopped": stopped, "losses": losses, "without_features": without}
-    return FeatureImputation(model, lists, calibration), ImputationSummary.of("features", slot, **summary)
+    summary = ImputationSummary.of(
+        "features",
+        slot,
+        best=fitted.best_epoch,
+        stopped=fitted.stopped,
+        losses=losses,
+        without_features=len(slot) - len(known),
+    )
+    return FeatureImputation(model, lists, calibration), summary
 
 
 def _trained(
@@ -445,13 +439,11 @@ class ImputeSettings:
     Attributes:
         text: Settings for texts.
         feature: Settings for features.
-        model: Folder of a trained ranker to calibrate, instead of training one, with features.
         seed: Random seed.
     """
 
     text: TextImputationSettings = field(default_factory=TextImputationSettings)
     feature: FeatureImputationSettings = field(default_factory=FeatureImputationSettings)
-    model: Path | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -483,26 +475,22 @@ class Source:
     ) -> None:
         self.settings, self.note, self.progress = settings or ImputeSettings(), note, progress
         self._read: Lists | tuple[Texts, Texts]
-        self._model: Model | None = None
         self._prior: Prior | None = None  # of the texts, computed by the first fit
-        queries, documents, features, model = files.queries, files.documents, files.features, self.settings.model
+        queries, documents, features = files.queries, files.documents, files.features
         if features is not None:
             if queries is not None or documents is not None:
                 raise SettingError("features", str(features), "not be given with --queries and --documents")
             self._read = read_features(_updated(features, note))
-            self._model = None if model is None else Model.load(model)
             return
         if queries is None or documents is None:
             raise SettingError("queries", None, "be given with --documents, or else --features")
-        if model is not None:
-            raise SettingError("model", str(model), "be given with --features only")
         check_installed("an imputation by texts")
         self._read = read_texts(queries), read_texts(documents)
 
     def fit(self, slot: FirstSlot) -> tuple[TextImputation | FeatureImputation, ImputationSummary]:
         """Fit an imputation to clicks on randomised first results."""
         if isinstance(self._read, Lists):
-            return fit_features(slot, self._read, settings=self.settings.feature, model=self._model)
+            return fit_features(slot, self._read, settings=self.settings.feature)
         text = self.settings.text
         fitted, summary = fit_imputation(
             slot,

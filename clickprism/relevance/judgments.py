@@ -5,15 +5,13 @@
 | table | CSV, TSV, JSON lines or Parquet, by the suffix | all columns of `judge_file` |
 | workbench | body of OpenSearch's `PUT _plugins/_search_relevance/judgments` | query: docId, rating |
 | quepid | CSV of Quepid: query, docid, rating | star wars,3574597,3 |
-| letor | LETOR text without features, for Quepid and RankLib | 3 qid:1 # 3574597 star wars |
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -24,13 +22,13 @@ import numpy as np
 from clickprism._util.files import atomic_file, write_errors
 from clickprism._util.tables import Table
 from clickprism.data.texts import read_texts
-from clickprism.errors import DataError, SettingError
+from clickprism.errors import SettingError
 from clickprism.relevance.estimates import SOURCES, Estimates, count_suppressed, read_estimates
 from clickprism.relevance.pair_files import check_suffix, write_rows
 from clickprism.settings import check_fields
 from clickprism.types import Bool, Float64, Int32, Int64, check
 
-Format = Literal["table", "workbench", "quepid", "letor"]
+Format = Literal["table", "workbench", "quepid"]
 Row = tuple[str, str, int]
 
 MULTIPLES: Final = (0.5, 1.0, 2.0, 4.0)
@@ -236,10 +234,8 @@ def write_judgments(out: Path, rows: Iterable[Row], *, kind: str, name: str = "c
     ):
         if kind == "workbench":
             _workbench(file, rows, name)
-        elif kind == "quepid":
-            csv.writer(file, lineterminator="\n").writerows([("query", "docid", "rating"), *rows])
         else:
-            file.writelines(_letor(rows))
+            csv.writer(file, lineterminator="\n").writerows([("query", "docid", "rating"), *rows])
 
 
 def _workbench(file: IO[str], rows: Iterable[Row], name: str) -> None:
@@ -250,18 +246,3 @@ def _workbench(file: IO[str], rows: Iterable[Row], name: str) -> None:
         file.write(",\n" if number else "\n")
         file.write(json.dumps({"query": query, "ratings": ratings}, ensure_ascii=False))
     file.write("\n]}\n")
-
-
-def _letor(rows: Iterable[Row]) -> Iterator[str]:
-    r"""Return LETOR lines; queries are numbered from 1.
-
-    >>> list(_letor([("star  wars", "d1", 3), ("star  wars", "d2", 0), ("x", "d1", 1)]))
-    ['3 qid:1 # d1 star wars\n', '0 qid:1 # d2 star wars\n', '1 qid:2 # d1 x\n']
-    """
-    for number, (query, group) in enumerate(groupby(rows, key=lambda row: row[0]), 1):
-        words = " ".join(query.split())
-        for _, document, grade in group:
-            if not re.fullmatch(r"\S+", document):
-                problem = f"the document id {document!r} cannot be written to LETOR text"
-                raise DataError(problem, remedy="Use --format quepid, which takes any id")
-            yield f"{grade} qid:{number} # {document} {words}\n"

@@ -183,8 +183,6 @@ def test_errors_of_the_commands_say_what_is_wrong(folder: Path, tmp_path: Path, 
         "--queries must be given with --documents"
         in cli(*fit, folder / "clicks.tsv", "--out", tmp_path / "x", code=2).stderr
     )
-    model = cli(*fit, folder / "clicks.tsv", *files, "--model", tmp_path, code=2).stderr
-    assert "--model must be given with --features only" in model
     apply = ["relevance", "impute", "apply", tmp_path, folder / "pairs.tsv", *files]
     assert "--out must end in .csv, .tsv, .jsonl or .parquet" in cli(*apply, code=2).stderr
     wrong = cli(*fit, folder / "clicks.tsv", *files, "--text.fit.epoch", 2, code=2).stderr
@@ -235,8 +233,6 @@ def test_the_commands_take_features(tmp_path: Path, ranker: str, file: str, cli:
     loaded = FeatureImputation.load(tmp_path / "made", lists=lists)
     ids = read_pairs(tmp_path / "pairs.csv")
     np.testing.assert_allclose(loaded.impute(*ids), values, atol=1e-6)
-    words = [*fit, "--model", tmp_path / "made" / "model", "--out", tmp_path / "calibrated", "--json"]
-    assert cli(*words).json["best"] is None
     loaded.model.with_normaliser(fit_normaliser("none", lists)).save(tmp_path / "made" / "model")
     with pytest.raises(DataError, match="is not the model of this imputation"):
         FeatureImputation.load(tmp_path / "made", lists=lists)

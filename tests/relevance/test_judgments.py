@@ -158,9 +158,6 @@ def test_judgments_in_other_formats(tmp_path: Path, estimates: Path, cli: Callab
         cuts = ["--cuts", ".3", "--cuts", ".8"]
         return cli("relevance", "judgments", estimates, "--format", kind, "--out", out, *cuts, *words, code=code)
 
-    texts.write_text("q1\tred dress\nq2\tblue  jeans\n")
-    written("letor", "--queries", texts)
-    assert out.read_text() == "2 qid:1 # b red dress\n0 qid:1 # a red dress\n1 qid:2 # a blue jeans\n"
     written("quepid")
     assert out.read_text() == "query,docid,rating\nq1,b,2\nq1,a,0\njeans,a,1\n"
     texts.write_text("q1\tjeans\nq2\tjeans\n")
