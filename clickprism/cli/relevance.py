@@ -86,7 +86,7 @@ def estimate(
             log, table, outcome=outcome, settings=ReadSettings(on_error="quarantine"), note=output.note
         )
         texts = read_query_texts(Path(log)) if kind == "sessions" else None
-        other = settings.estimator.get("name", "log_model")
+        other = settings.estimator
         given: dict[str, object] = {"imputation": imputation, "parameters": parameters, "days": days}
         given |= {"examination": examination, "estimator": None if other == "log_model" else other}
         refuse_options(log, given | {"min_users": settings.min_users or None})

@@ -275,7 +275,7 @@ def estimate_pairs(out: Path, logged: Logged, truth: DemoLog, ranker: Model) -> 
         engine = writer.engine
         fit_current(store, engine, settings=ExaminationSettings(clicks="others"))
         examiner = chosen_model(store.folder / "models", None)
-        eq4 = EstimateSettings(estimator={"name": "doubly_robust"})
+        eq4 = EstimateSettings(estimator="doubly_robust")
         estimate_relevance(store, engine, robust, eq4, parameters=parameters, imputation=known)
         fit_log(store, engine, known, network, examiner=examiner)
         apply_log(store, engine, Approximation.load(network), approximated, imputation=known, examiner=examiner)

@@ -221,7 +221,7 @@ def estimate_relevance(
         used = used if settings.depth is None else used.cut(settings.depth)
     elif settings.click_parameters == "first_slot":
         used = log_slot_parameters(store, engine, days=days, depth=settings.depth)
-        if isinstance(estimator, DoublyRobust) and "beta_1" not in settings.estimator:
+        if isinstance(estimator, DoublyRobust) and settings.beta_1 is None:
             estimator = replace(estimator, beta_1=first_intercept(used))
     else:
         log_model = fit().model
@@ -254,7 +254,7 @@ def _check_options(
     model: Path | None,
 ) -> None:
     """Raise `SettingError` if options of `estimate_relevance` contradict each other, or one is missing."""
-    name = settings.estimator["name"]
+    name = settings.estimator
     if parameters is not None:
         if name == DEFAULT:
             raise SettingError("parameters", str(parameters), "be omitted for log_model; give --propensities instead")

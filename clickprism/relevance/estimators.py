@@ -15,8 +15,8 @@ position it is Wilson's interval (1927). The interval estimate +- z sd would be 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, Protocol, final, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 from scipy.special import ndtri
@@ -25,15 +25,10 @@ from clickprism.errors import DataError, SettingError
 from clickprism.log_model.results import ClickParameters
 from clickprism.relevance.estimates import Estimates
 from clickprism.relevance.pairs import PairCounts
-from clickprism.settings import check_fields, choose
+from clickprism.settings import check_fields
 from clickprism.types import Float64, Int64, check
 
-ESTIMATORS: Final = {
-    "log_model": "clickprism.relevance.estimators:LogModelEstimator",
-    "ipw": "clickprism.relevance.estimators:InversePropensity",
-    "affine": "clickprism.relevance.estimators:Affine",
-    "doubly_robust": "clickprism.relevance.estimators:DoublyRobust",
-}
+Name: TypeAlias = Literal["log_model", "affine", "ipw", "doubly_robust"]
 DEFAULT: Final = "log_model"
 LEAST: Final = 1e-12
 FLOOR: Final = 1e-3  # least variance of a click, relative to the largest, if parameters do not fit and leave none
@@ -46,12 +41,12 @@ class EstimateSettings:
     """How the relevance of the pairs of a log is estimated.
 
     Attributes:
-        estimator: Estimator: the model of the log (log_model), or clicks that are corrected and averaged as in the
-            doubly robust paper (affine, ipw, doubly_robust). The assumed click probability of an irrelevant first
-            result is given as --estimator.beta-1 0.1.
+        estimator: The model of the log (log_model), or clicks that are corrected and averaged as in the doubly robust
+            paper (affine, ipw, doubly_robust).
+        beta_1: Assumed click probability of an irrelevant first result, for doubly_robust. By default 0; with
+            --click-parameters first_slot it is estimated.
         click_parameters: Source of the click parameters of affine, ipw and doubly_robust: the model of the log, or
-            randomised first results (first_slot), as in the doubly robust paper. beta_1 of doubly_robust is then
-            estimated too, unless it is given.
+            randomised first results (first_slot), as in the doubly robust paper.
         confidence: Confidence level of the intervals.
         depth: Use only positions 1 to this one; by default all.
         min_users: Exclude query-document pairs seen by fewer users (privacy); 0 excludes none. By default the k of the
@@ -59,7 +54,8 @@ class EstimateSettings:
         seed: Random seed of log_model.
     """
 
-    estimator: dict[str, Any] = field(default_factory=dict)
+    estimator: Name = DEFAULT
+    beta_1: float | None = None
     click_parameters: Literal["log_model", "first_slot"] = "log_model"
     confidence: float = 0.95
     depth: int | None = None
@@ -67,28 +63,24 @@ class EstimateSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "estimator", {"name": DEFAULT, **self.estimator})
         limits: dict[str, Any] = {"depth": (1, None), "min_users": (0, None), "seed": (0, None)}
-        check_fields(self, click_parameters=Literal["log_model", "first_slot"], **limits)
-        if self.click_parameters == "first_slot" and self.estimator["name"] == DEFAULT:
+        check_fields(self, estimator=Name, click_parameters=Literal["log_model", "first_slot"], **limits)
+        if self.click_parameters == "first_slot" and self.estimator == DEFAULT:
             must = "be used with the estimators affine, ipw and doubly_robust"
             raise SettingError("click_parameters", self.click_parameters, must)
+        if self.beta_1 is not None and self.estimator != DoublyRobust.name:
+            raise SettingError("beta_1", self.beta_1, "be used with the estimator doubly_robust only")
         normal_quantile(self.confidence)
         self.build()
 
     def build(self) -> Estimator | None:
         """Return the estimator with its settings; None for the model of the log."""
-        found: Any = choose(ESTIMATORS, self.estimator, path="estimator")
-        return None if isinstance(found, LogModelEstimator) else replace(found, confidence=self.confidence)
+        if self.estimator == DoublyRobust.name:
+            return DoublyRobust(self.confidence, self.beta_1 or 0.0)
+        published = {each.name: each for each in (Affine, InversePropensity)}
+        return None if self.estimator == DEFAULT else published[self.estimator](self.confidence)
 
 
-@final
-@dataclass(frozen=True)
-class LogModelEstimator:
-    """The posterior mean of the model of the log, which `clickprism.relevance.estimate` fits to the whole log."""
-
-
-@runtime_checkable
 class Estimator(Protocol):
     """An estimator of relevance."""
 

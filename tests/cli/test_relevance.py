@@ -112,7 +112,7 @@ def test_few_users_and_days(three: Path, cli: Run) -> None:
     refused = estimated(cli, three, "--min-users", 999, code=3).stderr
     assert "fewer than 999 users saw each of the 3 pairs" in refused
     assert "--min-users 0" in refused
-    words = ["--days", "2026-03-03", "--min-users", 0, "--estimator.name", "affine"]
+    words = ["--days", "2026-03-03", "--min-users", 0, "--estimator", "affine"]
     assert estimated(cli, three, *words).json["pairs"] == 3
     assert "2026-03-01 to 2026-03-03" in estimated(cli, three, "--days", "2027-01-01", code=3).stderr
 
@@ -120,9 +120,9 @@ def test_few_users_and_days(three: Path, cli: Run) -> None:
 def test_a_number_of_the_estimator_is_read(three: Path, cli: Run) -> None:
     ids = {"query_id": ["q"], "document_id": ["always"], "imputation": [0.5]}
     pq.write_table(pa.table(ids), three / "imputed.parquet")
-    words = ["--estimator.name", "doubly_robust", "--estimator.beta-1", "1.5"]
+    words = ["--estimator", "doubly_robust", "--beta-1", "1.5"]
     refused = estimated(cli, three, *words, "--imputation", three / "imputed.parquet", code=2).stderr
-    assert "beta_1 must be 0 or more and below 1, got 1.5" in refused
+    assert "--beta-1 must be 0 or more and below 1, got 1.5" in refused
 
 
 def test_parameters_are_for_other_estimators(three: Path, cli: Run) -> None:
@@ -145,9 +145,9 @@ def test_documents_shown_at_one_position_only_are_warned_about(three: Path, cli:
     ("words", "code", "told"),
     [
         (["estimate", "LOG", "--out", "e.csv"], 2, "--out must end in .parquet"),
-        (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "log_modle"], 2, "did you mean 'log_model'"),
-        (["estimate", "LOG", "--out", "e.parquet", "--estimator.name", "doubly_robust"], 2, "--imputation must be"),
-        (["estimate", "LOG", "--out", "e.parquet", "--estimator.kk", "3"], 2, "estimator.kk must be a known setting"),
+        (["estimate", "LOG", "--out", "e.parquet", "--estimator", "log_modle"], 2, 'Did you mean "log_model"'),
+        (["estimate", "LOG", "--out", "e.parquet", "--estimator", "doubly_robust"], 2, "--imputation must be"),
+        (["estimate", "LOG", "--out", "e.parquet", "--beta-1", ".2"], 2, "used with the estimator doubly_robust only"),
         (
             ["estimate", "LOG", "--out", "e.parquet", "--click-parameters", "first_slot"],
             2,
@@ -264,8 +264,7 @@ def test_doubly_robust_estimates_beta_1_by_first_slots(folder: Path, tmp_path: P
     words = ["--estimator", "doubly_robust", "--click-parameters", "first_slot", "--depth", 4, "--json"]
     cli("bias", "examination", log, "--clicks", "others")
     levels = [
-        cli("relevance", "estimate", log, *files, *words, *more).json["beta_1"]
-        for more in ([], ["--estimator.beta-1", 0.05])
+        cli("relevance", "estimate", log, *files, *words, *more).json["beta_1"] for more in ([], ["--beta-1", 0.05])
     ]
     shutil.rmtree(log / "models")
     assert 0 <= levels[0] < 0.9
