@@ -206,7 +206,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, cli: Run) -> Path:
     write_tiny_model(folder / "model")
     text = "[text.encoder]\nmodel = 'model'\ntokens = 16\nquery_tokens = 4\n[text.fit]\nthreads = 1\n"
     (folder / "imputation.toml").write_text(f"{text}[feature.fit]\nepochs = 2\nthreads = 1\n")
-    (folder / "small.toml").write_text("members = 1\n[fit]\nepochs = 2\n", encoding="utf-8")
+    (folder / "small.toml").write_text("members = 1\nepochs = 2\n", encoding="utf-8")
     words = ["--features", folder / "features.letor", "--config", folder / "imputation.toml"]
     cli("relevance", "impute", "fit", folder / "mylog", *words, "--out", folder / "runs" / "imputation")
     words = ["--imputation", folder / "imputed.parquet", "--config", folder / "small.toml"]
