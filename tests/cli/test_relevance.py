@@ -274,7 +274,7 @@ def test_doubly_robust_estimates_beta_1_by_first_slots(folder: Path, tmp_path: P
 @pytest.mark.parametrize("preset", ["default", "published"])
 def test_approximate_fits_and_applies_a_network(preset: str, folder: Path, tmp_path: Path, cli: Run) -> None:
     words = ["--imputation", folder / "imputed.parquet"]
-    small = ["--preset", preset, "--members", 1, "--fit.epochs", 1, "--out", tmp_path / "network", "--json"]
+    small = ["--preset", preset, "--members", 1, "--epochs", 1, "--out", tmp_path / "network", "--json"]
     fitted = cli("relevance", "approximate", "fit", folder / "mylog", *words, *small)
     assert fitted.json["impressions"] > 100
     assert list(fitted.json["losses"]["values"]) == ["click rate", "imputation", "affine", "approximation"]
