@@ -11,11 +11,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.pbm import PositionUser
-from clickprism.click_models.users import DocumentUser
+from clickprism.click_models.pbm import DocumentUser, PositionUser
 from clickprism.errors import DataError, SettingError
 from clickprism.settings import check_fields
-from clickprism.types import Float64, Int32, Int64, JudgedLists, Lists
+from clickprism.types import Float64, JudgedLists, Lists
 
 TREES = 100
 SAMPLE = 20_000
@@ -75,11 +74,6 @@ class CoupledUser(DocumentUser):
         if not np.isfinite(total).all():
             raise DataError("crux features must be finite", remedy="Normalise the features first.")
         return np.maximum(total, 0)
-
-    def observation(self, lists: Lists, rows: Int64, positions: Int64 | Int32) -> Float64:
-        """Return the probability that each document is observed at its position: the true propensities, [rows]."""
-        observation: Float64 = self.base.observation(positions) ** self.exponent(lists)[rows]
-        return observation
 
 
 def coupled(

@@ -10,7 +10,7 @@ import numpy as np
 from clickprism.click_models.fitted import Browsing, FittedModel, Iterated, check_sessions, filled
 from clickprism.click_models.users import Response, Shown, check_curve
 from clickprism.settings import check_fields
-from clickprism.types import Clicks, Float64, Int32, Int64
+from clickprism.types import Clicks, Float64, Int32, Int64, Lists
 
 if TYPE_CHECKING:
     from clickprism.click_models.factors import Groups
@@ -51,6 +51,27 @@ class PositionUser:
         from clickprism.click_models.kernels import by_entry, see
 
         return see(by_entry, shown, seed, self.observation(shown.positions).astype(np.float32))
+
+
+class DocumentUser:
+    """A user whose observation depends on the position and on the document: v_k^exponent, v as in `PositionUser`."""
+
+    base: PositionUser
+
+    def exponent(self, lists: Lists) -> Float64:
+        """Return the exponent of each document, [documents]."""
+        raise NotImplementedError
+
+    def observation(self, lists: Lists, rows: Int64, positions: Int64 | Int32) -> Float64:
+        """Return the probability that each document is observed at its position: the true propensities, [rows]."""
+        return np.asarray(self.base.observation(positions) ** self.exponent(lists)[rows], dtype=np.float64)
+
+    def click(self, shown: Shown, *, seed: int) -> Response:
+        """Simulate one user per session."""
+        from clickprism.click_models.kernels import by_entry, see
+
+        observation = self.observation(shown.lists, shown.rows, shown.positions)
+        return see(by_entry, shown, seed, observation.astype(np.float32))
 
 
 @final

@@ -11,10 +11,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from clickprism.click_models.pbm import PositionUser
-from clickprism.click_models.users import DocumentUser, check_probability
+from clickprism.click_models.pbm import DocumentUser, PositionUser
+from clickprism.click_models.users import check_probability
 from clickprism.errors import SettingError
-from clickprism.types import Float64, Int32, Int64, JudgedLists, Lists, Text
+from clickprism.types import Float64, Int64, JudgedLists, Lists, Text
 
 TYPICAL = 20.0  # median of the past clicks of an item, if they are drawn
 SPREAD = 1.5  # standard deviation of the logarithm of past clicks, if they are drawn
@@ -81,11 +81,9 @@ class PopularityUser(DocumentUser):
         index = order[np.minimum(np.searchsorted(names, wanted, sorter=order), len(names) - 1)]
         return np.where(names[index] == wanted, popularity[index], 0.0)
 
-    def observation(self, lists: Lists, rows: Int64, positions: Int64 | Int32) -> Float64:
-        """Return the probability that each document is observed at its position: the true propensities, [rows]."""
-        exponent = 1 - self.strength * self.popularity(lists)
-        observation: Float64 = self.base.observation(positions) ** exponent[rows]
-        return observation
+    def exponent(self, lists: Lists) -> Float64:
+        """Return 1 - strength pop(d) of each document, [documents]."""
+        return 1 - self.strength * self.popularity(lists)
 
 
 def percentiles(clicks: Float64) -> Float64:

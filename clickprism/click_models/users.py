@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias, final, get_args, runt
 import numpy as np
 
 from clickprism.errors import DataError, SettingError
-from clickprism.types import Bool, Float32, Float64, Int32, Int64, JudgedLists, Lists
+from clickprism.types import Bool, Float32, Int64, JudgedLists, Lists
 
 Gain: TypeAlias = Literal["exponential", "linear"]
 
@@ -186,18 +186,3 @@ class ReadingUser:
         chain = self.chain
         numbers = np.array([chain.skip, chain.low, chain.high], dtype=np.float32)
         return see(by_chain, shown, seed, (*numbers, np.array(chain.at_position, dtype=np.float32)))
-
-
-class DocumentUser:
-    """A user whose observation depends on the position and on the document, but not on clicks."""
-
-    def observation(self, lists: Lists, rows: Int64, positions: Int64 | Int32) -> Float64:
-        """Return the probability that each document is observed at its position: the true propensities, [rows]."""
-        raise NotImplementedError
-
-    def click(self, shown: Shown, *, seed: int) -> Response:
-        """Simulate one user per session."""
-        from clickprism.click_models.kernels import by_entry, see
-
-        observation = self.observation(shown.lists, shown.rows, shown.positions)
-        return see(by_entry, shown, seed, observation.astype(np.float32))

@@ -70,9 +70,7 @@ class ComposedUser:
         return Shown(shown.lists, shown.offsets, shown.rows, attraction, shown.start)
 
     def _observation(self, shown: Shown) -> Float64:
-        exponent = self.coupled.exponent(shown.lists) * (
-            1 - self.popular.strength * self.popular.popularity(shown.lists)
-        )
+        exponent = self.coupled.exponent(shown.lists) * self.popular.exponent(shown.lists)
         positions: Int64 = shown.positions
         if not isinstance(self.base, PositionUser):
             raise TypeError("observation depends on documents only with a PositionUser as base")

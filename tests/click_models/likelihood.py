@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from clickprism.click_models.pbm import PositionUser
+from clickprism.click_models.pbm import DocumentUser, PositionUser
 from clickprism.click_models.trust import TrustUser
 from clickprism.click_models.ubm import BrowsingUser
-from clickprism.click_models.users import DocumentUser, ReadingUser, Shown, User
+from clickprism.click_models.users import ReadingUser, Shown, User
 from clickprism.types import Bool, Float64, Int64
 
 
