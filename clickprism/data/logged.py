@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from clickprism.types import Bool, Clicks, Float64, Int32, Int64, Text, check, s
 
 if TYPE_CHECKING:
     from clickprism.data.encoding import Encoding
+
+ONLY_CLICKS: Final = (
+    "Every result of the log was clicked: it lacks results that were shown but not clicked, so neither position bias"
+    " nor relevance can be estimated from it"
+)
 
 
 @final
@@ -88,6 +93,11 @@ class Logged:
     def has_features(self) -> bool:
         """Return whether documents have any features."""
         return bool(self.clicks.lists.features.shape[1] > 0)
+
+    @property
+    def has_only_clicks(self) -> bool:
+        """Return whether every result of the log was clicked each time: it holds clicks, but not what was shown."""
+        return len(self.clicks.rows) > 0 and bool((self.clicks.clicks == self.clicks.list_impressions).all())
 
     def take(self, ranked_lists: Int64 | Bool) -> Logged:
         """Return these ranked lists only, in this order; the account is still that of the whole log."""

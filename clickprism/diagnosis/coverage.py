@@ -10,7 +10,7 @@ import numpy as np
 from clickprism._util.grouping import same_lists
 from clickprism._util.tables import Table, counted
 from clickprism.click_models.fitted import by_document
-from clickprism.data.logged import Logged
+from clickprism.data.logged import ONLY_CLICKS, Logged
 from clickprism.diagnosis.finding import Finding, inconclusive
 from clickprism.evaluation.concentration import gini
 
@@ -19,6 +19,7 @@ QUERIES: Final = 10  # number of queries with clicks that is enough to learn fro
 FEW_QUERIES: Final = 100
 REPEATS: Final = 2.0  # searches per query; with fewer, single documents have almost no clicks
 SEVERAL: Final = 0.01  # share of the documents that were shown at several positions
+SHOWN: Final = "Log every result that users were shown, with its position, and whether it was clicked."
 HEAD: Final = 0.01  # share of the queries
 USES: Final = {
     "days": "drift, popularity and feedback need them",
@@ -62,6 +63,9 @@ def coverage(log: Logged) -> Finding:
         advice = "Check how the log was ingested: clickprism log info LOG."
         return Finding("coverage", "absent", why, advice, estimate=0.0, unit="clicks")
     facts = count_log(log)
+    if log.has_only_clicks:
+        table = _table(LABELS, facts)
+        return Finding("coverage", "absent", f"{ONLY_CLICKS}.", SHOWN, 0.0, "results without a click", table=table)
     enough = facts["clicks"] >= CLICKS and facts["queries_clicked"] >= QUERIES
     scarce = _scarce(facts)
     queries = "1 query" if facts["queries"] == 1 else f"{facts['queries']:,} queries"

@@ -11,7 +11,7 @@ from clickprism.data.click_table import ColumnNames
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.coverage import coverage, selection
 from clickprism.diagnosis.drift import drift
-from clickprism.diagnosis.finding import Diagnosis, Finding, inconclusive
+from clickprism.diagnosis.finding import SEE_COVERAGE, Diagnosis, Finding, inconclusive
 from clickprism.diagnosis.position import position
 from clickprism.diagnosis.users import coupling, interaction, popularity, trust
 from clickprism.diagnosis.validity import feedback, fit, identifiability
@@ -82,7 +82,9 @@ def diagnose(
     note = progress or (lambda _: None)
     logged = without_empty_lists(read_log(log, note=progress, **columns))
     problem = ""
-    if model is None and set(names) & set(OF_MODEL):
+    if logged.has_only_clicks:
+        model, problem = None, "every result of the log was clicked"
+    elif model is None and set(names) & set(OF_MODEL):
         note("model")
         try:
             model = LogModel.fit(logged, settings=settings, progress=progress)
@@ -94,7 +96,7 @@ def diagnose(
         if name in OF_LOG:
             findings[name] = OF_LOG[name](logged)
         elif model is None:
-            findings[name] = inconclusive(name, f"{FAILED}: {problem}.", "See Coverage: the log needs more data.")
+            findings[name] = inconclusive(name, f"{FAILED}: {problem}.", SEE_COVERAGE)
         else:
             findings[name] = OF_MODEL[name](logged, model)
     shown, curve = int(logged.clicks.list_impressions.sum()), None if model is None else model.curve

@@ -38,6 +38,7 @@ PROPERTIES: Final = {
     "fit": ("fits", "does not fit"),
 }
 """Findings that are properties of a log, not biases: the words for present, which is good, and absent."""
+SEE_COVERAGE: Final = "See Coverage."
 REMEDY: Final = "Remove stages/diagnosis.json from the folder, and run the command again"
 
 

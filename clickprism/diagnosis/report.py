@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from clickprism._util.tables import Table, counted
-from clickprism.diagnosis.finding import Diagnosis, Finding, Json
+from clickprism.diagnosis.finding import SEE_COVERAGE, Diagnosis, Finding, Json
 from clickprism.evaluation.plots import svg
 from clickprism.evaluation.report import Beside, Part, Said, write_report
 from clickprism.log_model.results import p_text
@@ -174,5 +174,5 @@ def _next(diagnosis: Diagnosis) -> str:
     todo.sort(key=lambda each: (each.name not in FIRST, each.tone == "inconclusive"))
     if not todo:
         return "Nothing: no finding needs action."
-    rest = ", ".join(each.title for each in todo[1:])
+    rest = ", ".join(each.title for each in todo[1:] if each.advice != SEE_COVERAGE)
     return todo[0].advice + (f" Then see: {rest}." if rest else "")

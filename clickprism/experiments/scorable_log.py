@@ -11,7 +11,7 @@ import numpy as np
 
 from clickprism.data.click_table import NO_TABLE, TableSettings
 from clickprism.data.clicks import saved_data
-from clickprism.data.logged import Logged
+from clickprism.data.logged import ONLY_CLICKS, Logged
 from clickprism.errors import DataError
 from clickprism.experiments.bundle import model_folder
 from clickprism.experiments.data import load_data, read_data
@@ -110,14 +110,17 @@ def open_log(
         columns: Other columns of a session file to keep for each list.
         note: Called with messages about the progress.
     """
-    path = Path(source)
+    path, lists = Path(source), None
     data = saved_data(path) if path.suffix == ".npz" and path.is_file() else None
     if data is None:
         logged = open_source(str(source), table, outcome=outcome, settings=settings, columns=columns, note=note)
-        return ScorableLog(logged, logged.clicks.lists)
-    made_on = build(DataSettings, data)
-    logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)
-    return ScorableLog(logged, read_data(made_on).dataset.train.lists)
+    else:
+        made_on = build(DataSettings, data)
+        logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)
+        lists = read_data(made_on).dataset.train.lists
+    if logged.has_only_clicks:
+        note(f"{ONLY_CLICKS}.")
+    return ScorableLog(logged, logged.clicks.lists if lists is None else lists)
 
 
 def _check_width(path: Path, wanted: int, has: int) -> None:

@@ -127,3 +127,22 @@ def test_the_examples_in_the_help_run(
         card = Path("runs/mylog/bundle/MODEL_CARD.md").read_text(encoding="utf-8")
         for position, value in enumerate(cli("bias", "position", "mylog", "--json").json["curve"]["values"], start=1):
             assert f"| {position} | {value:.4f} |" in card
+
+
+def test_diagnose_prints_what_the_reader_of_a_session_file_noted(sessions: Path, tmp_path: Path, cli: Run) -> None:
+    file = tmp_path / "repeated.tsv"
+    file.write_text(sessions.read_text(encoding="utf-8") + "q0\ta,b,a\ta\t2026-03-01\tr0\n", encoding="utf-8")
+    assert "a document is shown again: it counts once" in cli("diagnose", file, "--only", "coverage").stderr
+
+
+def test_diagnose_and_auto_say_that_a_log_has_only_clicks(tmp_path: Path, cli: Run) -> None:
+    file = tmp_path / "clicks.csv"
+    rows = [f"q{number % 5},d{number % 3},{1 + number % 4},1,s{number}" for number in range(60)]
+    file.write_text("query,document,position,clicked,session\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    shown = cli("diagnose", file)
+    assert "Every result of the log was clicked" in shown.stderr
+    assert "Log every result that users were shown" in " ".join(shown.stdout.split())
+    assert "Every result of the log was clicked" in cli("auto", file, "--out", tmp_path / "auto", code=3).stderr
+    facts = cli("diagnose", file, "--json", "--quiet").json
+    assert facts["curve"] is None
+    assert {each["verdict"] for each in facts["findings"]} == {"absent", "inconclusive"}
