@@ -314,7 +314,7 @@ def test_estimate_reads_a_session_file_and_says_when_it_is_too_small(tmp_path: P
     file = tmp_path / "sessions.tsv"
     file.write_text("query\tdocuments\tclicks\ncat\ta,b\ta\n")
     told = cli("relevance", "estimate", file, "--out", tmp_path / "e.parquet", code=1).stderr
-    assert "the log has 1 clicks, too few to fit a model" in told
+    assert "the log has 1 click, too few to fit a model" in told
 
 
 def test_a_log_without_user_ids_is_judged_completely_with_the_texts_of_its_queries(tmp_path: Path, cli: Run) -> None:
