@@ -99,14 +99,11 @@ def described(logged: Logged, name: str, outcome: str) -> dict[str, Any]:
     return {"sentence": sentence, "counts": counts, "outcome": outcome}
 
 
-def refused(reason: str) -> dict[str, Any]:
-    """Return the result of the choice if no ranker can be trained."""
+def refused(reason: str, *, clicks: bool = True) -> dict[str, Any]:
+    """Return the result of the choice if no ranker can be trained; `clicks` says whether the log has any."""
     nothing: dict[str, Any] = {"chosen": None, "use": "", "reason": "", "checks": [], "candidates": [], "curve": None}
-    return {
-        **nothing,
-        "refused": reason,
-        "instead": list(INSTEAD if reason in (WITHOUT_FEATURES, CONSTANT) else MORE_DATA),
-    }
+    instead = INSTEAD if clicks and reason in (WITHOUT_FEATURES, CONSTANT) else MORE_DATA
+    return {**nothing, "refused": reason, "instead": list(instead)}
 
 
 def chosen(checked: Checked, logged: Logged, scores: Float64) -> dict[str, Any]:
@@ -289,14 +286,31 @@ def next_steps(stages: Stages, diagnosis: Diagnosis) -> list[str]:
     return [*(choice["instead"] if choice["refused"] else [stages["value"]["advice"]]), *found.values()]
 
 
-def commands(out: Path, log: str | None, *, bundle: bool, program: str = "clickprism") -> list[str]:
-    """Return commands to run next."""
+def commands(
+    out: Path,
+    log: str | None,
+    *,
+    bundle: bool,
+    options: Sequence[str] = (),
+    clicks: bool = True,
+    program: str = "clickprism",
+) -> list[str]:
+    """Return commands to run next.
+
+    Args:
+        out: Folder of the run.
+        log: The log as it was named on the command line.
+        bundle: Whether there is a ranker.
+        options: Options that say how the log is read, such as --map.
+        clicks: Whether the log has any click.
+        program: What to type to run clickprism.
+    """
     folder = shlex.quote(str(out))
     if bundle:
         return [f"{program} serve {folder}/bundle", f"{program} model verify {folder}/bundle"]
-    if log is None:
+    if log is None or not clicks:
         return []
-    name = shlex.quote(log)
+    name = shlex.join([log, *options])
     if log.endswith(".npz"):
         return [f"{program} bias position {name}"]
     return [

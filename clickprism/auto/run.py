@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -131,9 +131,16 @@ class AutoResult:
         lists = Lists(features, np.array([0, len(features)]), np.array(["all"]))
         return in_the_type_of(frame, Model.load(self.out / RANKER).score(lists), "score")
 
-    def text(self, *, log: str | None = None, program: str = "clickprism") -> str:
-        """Return what `clickprism auto` prints at the end: verdict, checks and what to do next."""
-        lines = report.commands(self.out, log, bundle=self.bundle is not None, program=program)
+    def text(self, *, log: str | None = None, options: Sequence[str] = (), program: str = "clickprism") -> str:
+        """Return what `clickprism auto` prints at the end: verdict, checks and what to do next.
+
+        Args:
+            log: The log as it was named on the command line.
+            options: Options that say how the log is read, such as --map.
+            program: What to type to run clickprism.
+        """
+        clicks, bundle = self.stages["read"]["counts"]["clicks"] > 0, self.bundle is not None
+        lines = report.commands(self.out, log, bundle=bundle, options=options, clicks=clicks, program=program)
         return report.terminal(self.stages, self.verdict, self.steps, lines)
 
 
@@ -284,11 +291,12 @@ class _Run:
 
     def _choice(self) -> Plain:
         """Train and check the candidates, and save the rankers; or say why none can be trained."""
+        clicks = bool(self.logged.clicks.clicks.any())
         if not self.logged.has_features:
-            return report.refused(report.WITHOUT_FEATURES)
+            return report.refused(report.WITHOUT_FEATURES, clicks=clicks)
         features = self.logged.clicks.lists.features
         if not (np.fmax.reduce(features) > np.fmin.reduce(features)).any():
-            return report.refused(report.CONSTANT)
+            return report.refused(report.CONSTANT, clicks=clicks)
         model = self._log_model()
         if model is None:
             return report.refused(f"{report.WITHOUT_MODEL}: {self.done['model'].result['problem']}.")

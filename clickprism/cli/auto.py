@@ -85,7 +85,7 @@ def auto(
             raise
     for ingested in (Path(log), reading.copy):
         record_result(ingested, out, command_line("auto", log, *table.options(), "--out", out))
-    output.show(result.text(log=log, program=program()), as_plain(result, name))
+    output.show(result.text(log=log, options=table.options(), program=program()), as_plain(result, name))
     output.note(f"\nReport: {result.report}\nEvery decision: {out / 'auto.json'}")
     if result.bundle is None:
         refused = result.stages["choice"]["refused"]

@@ -33,6 +33,7 @@ from clickprism.log.settings import (
     read_log_settings,
 )
 from clickprism.log.store import PENDING, SETTINGS_FILE, LogStore
+from clickprism.project.settings import FILE as PROJECT_FILE
 from clickprism.simulation.raw_settings import RawLogSettings
 
 
@@ -283,6 +284,9 @@ def forget(
         output.note("The log has no rows of these users. Ids must be written exactly as in the log")
     elif not dry_run:
         output.note("The input files may still contain these users; clickprism does not change them")
+        if (log.resolve().parent / PROJECT_FILE).exists():
+            output.next("run", log.resolve().parent)
+            return
         if erased.models:
             output.next("bias", "examination", log)
         if erased.snapshots:

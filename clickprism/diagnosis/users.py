@@ -67,7 +67,7 @@ POPULARITY: Final = Words(
 )
 INTERACTION: Final = Words(
     present="Whether users observe a result depends on their last click above it.",
-    absent="Clicks do not clearly depend on clicks above (p < 0.01 and a gain of 0.001 per session are required): the"
+    absent="Clicks hardly depend on clicks above (a gain of 0.001 per session with p < 0.01 would be needed): the"
     " position describes observation well enough.",
     question="clicks depend on clicks above",
     number="Taking the last click into account improves the held-out log-likelihood by {value} per session{interval}.",
@@ -144,7 +144,8 @@ def _number(test: Test, words: Words) -> str:
     numbers, number = (test.estimate, test.lower, test.upper), words.number
     if test.estimate < 0 and words.negative:
         numbers, number = (-test.estimate, -test.upper, -test.lower), words.negative
-    value, lower, upper = (f"{each:.0%}" if words.percent else f"{each:.3f}" for each in numbers)
+    digits = 3 if abs(test.estimate) >= 0.001 else 6
+    value, lower, upper = (f"{each:.0%}" if words.percent else f"{each:.{digits}f}" for each in numbers)
     ends = [f"95% interval {lower} to {upper}"] if math.isfinite(test.lower) else []
     ends += [p_text(test.p_value)] if math.isfinite(test.p_value) else []
     inside = "(" in number

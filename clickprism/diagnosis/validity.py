@@ -119,6 +119,9 @@ def fit(model: LogModel) -> Finding:
         return inconclusive("fit", "The log has too few clicks to check how well the model fits.", "Collect more data.")
     evidence = p_text(quality.p_value)
     sentence = f"The model fits: the clicks that it expects match the observed ones at every position ({evidence})."
+    if quality.largest:
+        most = f"a factor of at most {math.exp(quality.largest):.2f}"
+        sentence = f"The model fits: where observed clicks differ significantly from expected ones, it is by {most}."
     advice = "Nothing to do."
     if not quality.fits:
         sentence = f"The model does not fit well: {_largest(quality)} ({evidence}). Its intervals may be too narrow."

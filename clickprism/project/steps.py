@@ -281,7 +281,7 @@ def _decide(ctx: Context) -> StepResult:
     if not logged.has_features:
         result["train"], reason = False, "The log has no features of documents, so the result is the judgment list."
     elif not trained.get("version"):
-        reason = "First training: there was no ranker."
+        reason = "There was no ranker yet."
     elif trained["settings"] != settings:
         reason = "The settings of the training have changed."
     else:

@@ -255,10 +255,13 @@ def test_features_change_when_users_are_erased(log: Path, tmp_path: Path, cli: R
     done = cli("log", "forget", log, "--user", "user-a")
     assert "click features deleted" in done.stdout
     assert f"Next: clickprism log features {log}" in done.stderr
+    (log.parent / "clickprism.toml").touch()
     assert cli("log", "features", log, "--min-users", 2, "--json").json["rows"] == 0
     assert "The log has no rows of these users" in cli("log", "forget", log, "--user", "user-a").stderr
     (log / PENDING).write_text(json.dumps({"users": ["user-c"], "days": []}))
-    assert cli("log", "forget", log, "--json").json["rows"] == 1
+    done = cli("log", "forget", log, "--json")
+    assert done.json["rows"] == 1
+    assert f"Next: clickprism run {log.parent}" in done.stderr
     assert "--user must name at least one user" in cli("log", "forget", log, code=2).stderr
     (log / PENDING).write_text(json.dumps({"users": ["user-c"], "days": []}))
     noted = cli("log", "features", log, "--min-users", 0).stderr

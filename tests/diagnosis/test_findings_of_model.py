@@ -9,7 +9,17 @@ import pytest
 
 from clickprism.data.logged import Logged
 from clickprism.diagnosis.position import click_rates, position, top_changes
-from clickprism.diagnosis.users import COUPLING, POPULARITY, TRUST, coupling, finding_of, interaction, popularity, trust
+from clickprism.diagnosis.users import (
+    COUPLING,
+    INTERACTION,
+    POPULARITY,
+    TRUST,
+    coupling,
+    finding_of,
+    interaction,
+    popularity,
+    trust,
+)
 from clickprism.diagnosis.validity import feedback, fit, identifiability
 from clickprism.errors import DataError
 from clickprism.log_model import results
@@ -156,6 +166,9 @@ def test_tests_of_the_model_become_findings() -> None:
     assert "differs by 40% from document to document (standard deviation, p < 0.0001)." in (
         finding_of("coupling", couples, COUPLING).sentence
     )
+    tiny = replace(tested, name="interaction", verdict="absent", estimate=0.00021, lower=0.0001, upper=0.0003)
+    said = finding_of("interaction", tiny, INTERACTION).sentence
+    assert said.endswith("by 0.000210 per session (95% interval 0.000100 to 0.000300, p < 0.0001).")
     steeper = replace(tested, name="popularity", verdict="absent", estimate=-0.05, lower=-0.09, upper=-0.01)
     assert "the position curve is steeper by 5% (95% interval 1% to 9%, p < 0.0001)." in (
         finding_of("popularity", steeper, POPULARITY).sentence
@@ -224,3 +237,7 @@ def test_a_bad_fit_names_the_position_and_its_excess() -> None:
     )
     assert found.estimate == 0.26
     assert fit(hand_made(fit_quality=replace(FITS, p_value=np.nan))).verdict == "inconclusive"
+    small = fit(hand_made(fit_quality=replace(FITS, p_value=1e-6, largest=0.039))).sentence
+    assert small.endswith(
+        "where observed clicks differ significantly from expected ones, it is by a factor of at most 1.04."
+    )

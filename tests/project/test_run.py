@@ -214,7 +214,7 @@ def test_logs_without_features_end_in_a_judgment_list(cli: Callable[..., Done], 
 def test_the_page_of_the_service_shows_the_status(ran: Ran, tmp_path: Path) -> None:
     shown = dict(read_project(Project(ran.folder / "shop").service()["project"]))
     assert shown["log"].startswith("900 searches, ")
-    assert shown["training"] == "First training: there was no ranker."
+    assert shown["training"] == "There was no ranker yet."
     assert shown["needs attention"]
     assert read_project(None) == read_project(tmp_path) == []
     (tmp_path / "runs" / "r").mkdir(parents=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal
 
 import duckdb
 
+from clickprism.data.click_table import Columns
 from clickprism.errors import DataError
 from clickprism.log.read.formats import BOM, MAGIC, Dialect, answer_rows, blocks, parquet_columns, parquet_rows
 from clickprism.log.read.rows import ALIASES, HIT, UBI
@@ -259,9 +261,19 @@ def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[I
         raise DataError("is not UTF-8 text", file=path, line=1, remedy="Convert it to UTF-8")
     if names:
         listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
-        remedy = f"It has {listed}. See which column may hold what: clickprism log ingest {path.name} --guess"
+        remedy = f"It has {listed}. {_as_table(path, names)}"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
     return Detected(form, "clickprism")
+
+
+def _as_table(path: Path, names: Sequence[str]) -> str:
+    """Return how to ingest a file of unknown fields as a table with one row for each result."""
+    guess = f"See which column may hold what: clickprism log ingest {path.name} --guess"
+    roles = Columns().found_in(names).roles()
+    if not {"document", "click"} <= {*roles}:
+        return guess
+    words = [path.name, *(word for role, name in roles.items() for word in ("--map", f"{role}={name}"))]
+    return f"{guess}. Or read it as a table: clickprism log ingest {shlex.join(words)} --into LOG"
 
 
 def _schema_of(has: set[str]) -> str | None:

@@ -230,6 +230,11 @@ def test_unknown_fields_are_refused_with_a_remedy(tmp_path: Path) -> None:
         DataError, match=r"fields of no known schema. It has sku, when. See .*: clickprism log ingest log.jsonl --guess"
     ):
         read(tmp_path / "log.jsonl", json_lines({"sku": 1, "when": 2}))
+    table = (
+        r"ingest good.csv --guess. Or .*: clickprism log ingest good.csv --map query=q --map document=sku .*--into LOG"
+    )
+    with pytest.raises(DataError, match=table):
+        read(tmp_path / "good.csv", b"q,sku,rank,clicked\ncat,a,1,0\n")
 
 
 def test_settings_are_checked() -> None:
