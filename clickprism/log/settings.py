@@ -446,9 +446,17 @@ class LogSettings:
         return build(WindowSettings, self.values.get("windows", {}), path="windows")
 
 
+_EDGES: Final = [1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 180_000]
+FORMER: Final = {"week_start": "monday", "dwell_edges_ms": _EDGES, "display_edges_ms": _EDGES}
+"""Settings of windows that a `log.toml` of an earlier version has, with the values that are the only ones now."""
+
+
 def read_log_settings(path: Path) -> LogSettings:
     """Return the settings in a `log.toml`, or the defaults if there is none."""
-    return LogSettings(read_toml(path)) if path.exists() else LogSettings()
+    values = read_toml(path) if path.exists() else {}
+    if isinstance(own := values.get("windows"), dict):
+        values["windows"] = {name: value for name, value in own.items() if FORMER.get(name) != value}
+    return LogSettings(values)
 
 
 def write_log_settings(settings: LogSettings, path: Path) -> None:

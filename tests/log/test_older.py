@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from clickprism.errors import DataError
+from clickprism.errors import DataError, SettingError
 from clickprism.log.ingest import ingest
 from clickprism.log.schema import EVENTS, TABLES
 from clickprism.log.store import LogStore
@@ -40,6 +40,18 @@ def test_tables_of_older_versions_are_refused_in_words(name: str, column: str, r
         (tmp_path / "a.jsonl").write_text("{}\n")
         with pytest.raises(DataError, match=words):
             ingest([tmp_path / "a.jsonl"], tmp_path / "log", max_bad_ratio=1)
+
+
+def test_settings_of_older_versions_are_read_if_they_say_what_is_done_now(tmp_path: Path) -> None:
+    ingest([write_lines(tmp_path / "a.jsonl", [impression(1)])], tmp_path / "log")
+    file = tmp_path / "log" / "log.toml"
+    edges = "edges_ms = [1000, 2000, 5000, 10000, 30000, 60000, 180000]"
+    usual = file.read_text() + f"dwell_{edges}\ndisplay_{edges}\n"
+    file.write_text(f'{usual}week_start = "monday"\n')
+    assert LogStore.open(tmp_path / "log").settings.windows.k == 5
+    file.write_text(f'{usual}week_start = "sunday"\n')
+    with pytest.raises(SettingError, match=r"windows\.week_start must be a known setting"):
+        _ = LogStore.open(tmp_path / "log").settings.windows
 
 
 def test_the_error_of_a_log_of_version_0_1_names_the_command_that_converts_it(

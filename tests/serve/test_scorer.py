@@ -185,3 +185,10 @@ def test_a_column_that_is_no_number_is_named(tmp_path: Path, name: str, text: st
     with pytest.raises(DataError, match=rf"{name}: .*[Cc]olumn.*age") as found:
         score_file(bundle, tmp_path / name, tmp_path / "scores.csv")
     assert "\n" not in str(found.value)
+
+
+def test_a_row_with_a_wrong_number_of_fields_is_refused_since_each_row_needs_a_score(tmp_path: Path) -> None:
+    bundle = Bundle.load(linear_bundle(tmp_path / "bundle", [1.0, 2.0]))
+    (tmp_path / "rows.csv").write_text("price,age\n1,2\n1,2,3\n")
+    with pytest.raises(DataError, match=r"rows.csv: has 1 broken row, such as row 3.*with 3 fields instead of 2"):
+        score_file(bundle, tmp_path / "rows.csv", tmp_path / "scores.csv")

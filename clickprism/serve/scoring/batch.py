@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
-from clickprism._util.tables import Table
+from clickprism._util.tables import Table, counted
 from clickprism.errors import DataError
 from clickprism.serve.bundle.bundle import Bundle
 from clickprism.serve.scoring.scorer import Candidates, Scorer, open_scorer
@@ -92,7 +92,12 @@ def _table(file: Path, scorer: Scorer, *, whole: bool) -> Documents:
 
     from clickprism.data.tables import read_file
 
-    table = read_file(str(file), text=lambda name: name in IDS).table
+    read = read_file(str(file), text=lambda name: name in IDS)
+    if read.broken:
+        raise DataError(
+            f"has {counted(read.broken, 'broken row')}, such as {read.example}", file=file, remedy="Correct it"
+        )
+    table = read.table
     missing = [name for name in (*scorer.feature_names, *scorer.click_fields) if name not in table.column_names]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -106,7 +111,8 @@ def _table(file: Path, scorer: Scorer, *, whole: bool) -> Documents:
             try:
                 columns.append(table[name].cast(pa.float32()).to_numpy())
             except pa.ArrowException as error:
-                raise DataError(f"has no number in a row of column {name!r} ({error})", file=file) from None
+                problem = f"has no number in a row of column {name!r} ({error})"
+                raise DataError(problem, file=file, remedy="Correct the file") from None
         return np.stack(columns, axis=1) if columns else None
 
     features, clicks, offsets = matrix(scorer.feature_names), matrix(scorer.click_fields), None
