@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict, fin
 import numpy as np
 
 from clickprism.data.encoding import ABSENT, Encoding, days_of, is_numeric, numbers_of, texts_of
-from clickprism.data.logged import Logged, Outcomes
+from clickprism.data.logged import ONLY_CLICKS, Logged, Outcomes
 from clickprism.errors import DataError, SettingError
 from clickprism.types import Bool, Clicks, Float64, Int32, Int64, Lists
 
@@ -629,10 +629,7 @@ class TableRows:
         if self.columns.shown is not None:
             self.notes.append(f"{unshown:,} query-document pairs are candidates that were never shown.")
         if clicks.clicks.all():
-            self.notes.append(
-                "Every row is a click. If the table leaves out results that were shown and not clicked, neither "
-                "position bias nor relevance can be estimated from it, and the estimates below are wrong: add them."
-            )
+            self.notes.append(ONLY_CLICKS)
         if unused := int((self.reason > 0).sum()):
             self.notes.append(f"{unused:,} of {len(self.table):,} rows were not used. {self.unused()}.")
 

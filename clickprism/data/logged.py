@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ONLY_CLICKS: Final = (
     "Every result of the log was clicked: it lacks results that were shown but not clicked, so neither position bias"
-    " nor relevance can be estimated from it"
+    " nor relevance can be estimated from it."
 )
 
 

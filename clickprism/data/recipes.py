@@ -225,7 +225,7 @@ def load(
         raise DataError(
             f"{recipe.title}: {'; '.join(wrong)}",
             file=where,
-            remedy="Read another version of the data with read_letor, or data.source = files",
+            remedy="Is it another version of the data? Read its files with read_letor, or with --data.source files",
         )
     label = f"{name}/fold{fold}" if recipe.folds else name
     dataset = Dataset(label, *(readings[part].judged for part in PARTS))

@@ -65,7 +65,7 @@ def coverage(log: Logged) -> Finding:
     facts = count_log(log)
     if log.has_only_clicks:
         table = _table(LABELS, facts)
-        return Finding("coverage", "absent", f"{ONLY_CLICKS}.", SHOWN, 0.0, "results without a click", table=table)
+        return Finding("coverage", "absent", ONLY_CLICKS, SHOWN, 0.0, "results without a click", table=table)
     enough = facts["clicks"] >= CLICKS and facts["queries_clicked"] >= QUERIES
     scarce = _scarce(facts)
     queries = "1 query" if facts["queries"] == 1 else f"{facts['queries']:,} queries"

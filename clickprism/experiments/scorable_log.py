@@ -118,8 +118,8 @@ def open_log(
         made_on = build(DataSettings, data)
         logged = read_logged(path, lists=load_data(made_on).dataset.train.lists, settings=settings)
         lists = read_data(made_on).dataset.train.lists
-    if logged.has_only_clicks:
-        note(f"{ONLY_CLICKS}.")
+    if logged.has_only_clicks and ONLY_CLICKS not in logged.notes:
+        note(ONLY_CLICKS)
     return ScorableLog(logged, logged.clicks.lists if lists is None else lists)
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from clickprism._util.grouping import same_lists
 from clickprism.data.click_table import occurrences, several_at_one_position
 from clickprism.data.encoding import Encoding, numbers_of
-from clickprism.data.logged import Logged, Outcomes
+from clickprism.data.logged import ONLY_CLICKS, Logged, Outcomes
 from clickprism.data.tables import text_array
 from clickprism.errors import DataError
 from clickprism.log.features.partials import PAIR, counting
@@ -312,10 +312,6 @@ SEVERAL: Final = "several rankers"
 UNNAMED: Final = "not named"
 ACTIONS: Final = ("click", "impression")
 """Actions that are no outcomes."""
-CLICKS_ONLY: Final = (
-    "All results that this log shows were clicked, so documents that users saw and did not click are not known, and "
-    "neither is position bias. Log impressions too."
-)
 OUTCOMES: Final = {"add_to_cart": "cart", "cart": "cart", "purchase": "purchase", "buy": "purchase"}
 """Outcomes that have several names."""
 NO_TEXT: Final = sha256(b"").hexdigest()
@@ -385,7 +381,7 @@ def read_store(
     asked, lists = asked.take(search[order][starts]), _lists_of(shown, features)
     notes += [several_at_one_position(several)] if several else []
     notes += ["Searches without a text are one query, the empty one."] if NO_TEXT in lists.query_ids else []
-    notes += [CLICKS_ONLY] if entries["clicked"].to_numpy().all() else []
+    notes += [ONLY_CLICKS] if entries["clicked"].to_numpy().all() else []
     clicks = Clicks(
         _named(lists, names),
         np.append(starts, len(order)).astype(np.int64),

@@ -17,7 +17,7 @@ import pytest
 import clickprism as cp
 from clickprism.data.click_table import Columns, TableSettings, read_click_table
 from clickprism.data.encoding import days_of
-from clickprism.data.logged import log_fingerprint
+from clickprism.data.logged import ONLY_CLICKS, log_fingerprint
 from clickprism.errors import DataError, SettingError
 from tests.data.shop import shop_clicks
 
@@ -256,7 +256,7 @@ def test_a_missing_role_says_how_to_name_it() -> None:
 def test_a_table_of_clicks_alone_says_what_it_cannot_show() -> None:
     clicks = shop_clicks(30).query("clicked == 1")
     log = cp.read_log(clicks, query="q", document="sku", position="rank", click="clicked")
-    assert any("Every row is a click. If the table leaves out results" in note for note in log.notes)
+    assert ONLY_CLICKS in log.notes
     with pytest.raises(DataError, match="A table of clicks alone is not enough"):
         cp.read_log(clicks.drop(columns="clicked"), query="q", document="sku", position="rank")
 

@@ -97,7 +97,7 @@ def test_folds_are_read_and_their_counts_checked(tmp_path: Path) -> None:
     assert "6 queries, 12 documents, feature ids up to 2; expected 5 and 10, ids up to 2" in shown(
         check("mq2008", tmp_path, cache=None)
     )
-    with pytest.raises(DataError, match=r"expected 5 and 10.*or data\.source = files"):
+    with pytest.raises(DataError, match=r"expected 5 and 10.*or with --data\.source files"):
         load("mq2008", tmp_path, fold=2, cache=None)
 
 
