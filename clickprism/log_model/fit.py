@@ -32,6 +32,7 @@ TOLERANCE: Final = 1e-6  # largest entry of the gradient, per click
 MOST_STEPS: Final = 100
 LONGEST: Final = 2.0  # step of one parameter
 SURE: Final = 2.0  # standard errors by which a part must improve the held-out log-likelihood
+LIKELY: Final = 1.0  # the same for features: relevance depends on nearly all that teams log
 ROUNDS: Final = 30  # rounds of expectation maximisation for trust
 CLOSE: Final = 1e-4  # change of every parameter at which these end
 FEWEST: Final = 10  # clicks that a fit needs
@@ -526,7 +527,7 @@ class _Search:
             self.given = replace(self.given, trees=trees)
             fits.append(self.fit(best.form.with_part("features", "trees"), fits[0]))
         found = max(fits, key=lambda each: float(each.held_out.sum()))
-        self.chosen = self.chosen.with_part(f"features ({found.form.features})", found, sure=SURE)
+        self.chosen = self.chosen.with_part(f"features ({found.form.features})", found, sure=LIKELY)
         self._turn("proportional")
 
     def _turn(self, name: str, sure: float = 0.0) -> None:

@@ -7,7 +7,8 @@ exact: a click probability is at most 1, and the relevance of real documents oft
 depend on it. But an engine that reacts to clicks moves a document because it is better than its prior; if the prior has
 too thin a tail, the model believes the position instead of the document, and the curve becomes too steep.
 
-The logits of pi have a smoothness prior around the Gamma distribution of the fit, so that a small log keeps that one.
+The logits of pi have a smoothness prior around the Gamma distribution of the fit. The curve that is used is the mean of
+the one with a Gamma distribution and the one with a free distribution (`refine`).
 Derivatives are those of a mixture (Louis 1982): the Hessian is the expected one plus the covariance of the scores.
 """
 
@@ -28,11 +29,12 @@ from clickprism.log_model.likelihood import Problem, Value
 from clickprism.types import Float64, Int64
 
 GRID: Final = np.linspace(-4.0, 2.5, 27)  # log u
-CHANGE: Final = 0.5  # prior standard deviation of the second differences of the logits of pi
+CHANGE: Final = 0.05  # prior standard deviation of the second differences of the logits of pi
 LEVEL: Final = 5.0  # of the logits themselves
 HIGHEST: Final = float(np.log(0.98))  # log click probability
 TOLERANCE: Final = 1e-5  # largest entry of the gradient, per click
 PINNED: Final = 1e6  # precision of a curve that is kept
+WIDEST: Final = 1.5  # standard error of log o from which the log does not identify the curve
 
 
 class _Cells(NamedTuple):
@@ -157,10 +159,15 @@ class Shape:
 
 
 def refine(fit: Fit, *, seed: int = 0) -> Fit:
-    """Return the fit with a refined curve, to which all other parameters are fitted again.
+    """Return the fit with the mean of two curves, to which all other parameters are fitted again.
 
-    A form whose queries differ in steepness, or that has trust, is returned unchanged, because it already is a mixture.
-    On large logs the refinement is estimated on a sample of the queries.
+        b          =  (b_Gamma + b_free) / 2
+        Cov(b)     =  (Cov(b_Gamma) + Cov(b_free)) / 2 + (b_free - b_Gamma) (b_free - b_Gamma)' / 4
+
+    The curve is too steep with a Gamma distribution of relevance and too flat with a free one, and clicks do not decide
+    between them. The covariance is that of a mixture of both. A fit is returned unchanged if its queries differ in
+    steepness or it has trust, because it already is a mixture, and if the log does not identify the curve with a free
+    distribution (`WIDEST`). On large logs the curve is estimated on a sample of the queries.
     """
     problem = fit.problem
     below = problem.counts.positions - 1
@@ -173,18 +180,22 @@ def refine(fit: Fit, *, seed: int = 0) -> Fit:
     shape = Shape(plain.problem, plain.theta)
     try:
         found, value, _ = solve(shape, shape.centre, tolerance=TOLERANCE)
+        inverse = np.asarray(np.linalg.pinv(value.hessian, hermitian=True))
     except (TrainingError, np.linalg.LinAlgError):
         return fit
-    covariance = sandwich(value, shape.precision, np.asarray(np.linalg.pinv(value.hessian, hermitian=True)))
+    curve, free = slice(below), sandwich(value, shape.precision, inverse)[:below, :below]
+    if not np.diag(free).max() < WIDEST**2:  # NaN included
+        return fit
+    moved = found[curve] / 2
+    covariance = (fit.covariance[curve, curve] + free) / 2 + np.outer(moved, moved)
     centre, precision = problem.centre.copy(), problem.precision.copy()
-    centre[:below] = fit.theta[:below] + found[:below]
-    precision[:below, :below] = PINNED * np.eye(below)
+    centre[curve] = fit.theta[curve] + moved
+    precision[curve, curve] = PINNED * np.eye(below)
     pinned = replace(problem, centre=centre, precision=precision)
     start = fit.theta.copy()
-    start[:below] = centre[:below]
+    start[curve] = centre[curve]
     theta, value, steps = solve(pinned, start)
-    own = covariance[:below, :below]
-    return replace(fit, problem=pinned, theta=theta, value=value, steps=steps, curve_covariance=own)
+    return replace(fit, problem=pinned, theta=theta, value=value, steps=steps, curve_covariance=covariance)
 
 
 @compiled

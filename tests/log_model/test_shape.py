@@ -1,12 +1,12 @@
-"""The refinement of the curve by a free shape of the prior: derivatives, and an engine that reacts to clicks."""
+"""The refinement of the curve by a free shape of the prior: derivatives, the mean of two curves, and small logs."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from clickprism.log_model.counts import count
-from clickprism.log_model.fit import fit_form
-from clickprism.log_model.shape import Shape, refine
+from clickprism.log_model.fit import fit_form, sandwich, solve
+from clickprism.log_model.shape import TOLERANCE, Shape, refine
 from clickprism.log_model.terms import Covariates, Form
 from tests.log_model.simulated_logs import world
 
@@ -26,14 +26,21 @@ def test_derivatives_are_those_of_the_loss() -> None:
     assert np.allclose(value.scores.sum(axis=0), push - value.gradient)
 
 
-def test_the_refined_curve_is_kept_and_the_rest_fits_it() -> None:
+def test_the_curve_is_the_mean_of_both_and_the_rest_fits_it() -> None:
     fit = fit_form(count(world(0, queries=60, searches=60).log), Form(), Covariates())
-    refined = refine(fit)
+    refined, shape = refine(fit), Shape(fit.problem, fit.theta)
     below = fit.problem.counts.positions - 1
-    assert refined.curve_covariance is not None
+    found, value, _ = solve(shape, shape.centre, tolerance=TOLERANCE)
+    free = sandwich(value, shape.precision, np.linalg.pinv(value.hessian, hermitian=True))[:below, :below]
+    assert np.allclose(refined.problem.centre[:below], fit.theta[:below] + found[:below] / 2)
     assert np.allclose(refined.theta[:below], refined.problem.centre[:below], atol=0.01)
-    assert np.abs(refined.theta[:below] - fit.theta[:below]).max() < 0.3
-    assert np.allclose(refined.covariance[:below, :below], refined.curve_covariance)
+    mixture = (fit.covariance[:below, :below] + free) / 2 + np.outer(found[:below], found[:below]) / 4
+    assert np.allclose(refined.covariance[:below, :below], mixture)
+
+
+def test_a_log_that_does_not_identify_a_free_distribution_keeps_its_curve() -> None:
+    fit = fit_form(count(world(1, queries=60, searches=3).log), Form(), Covariates())
+    assert refine(fit) is fit
 
 
 def test_forms_with_a_mixture_of_their_own_are_left_alone() -> None:
