@@ -31,7 +31,8 @@ def test_the_curve_is_the_mean_of_both_and_the_rest_fits_it() -> None:
     refined, shape = refine(fit), Shape(fit.problem, fit.theta)
     below = fit.problem.counts.positions - 1
     found, value, _ = solve(shape, shape.centre, tolerance=TOLERANCE)
-    free = sandwich(value, shape.precision, np.linalg.pinv(value.hessian, hermitian=True))[:below, :below]
+    inverse = np.asarray(np.linalg.pinv(value.hessian, hermitian=True), dtype=np.float64)
+    free = sandwich(value, shape.precision, inverse)[:below, :below]
     assert np.allclose(refined.problem.centre[:below], fit.theta[:below] + found[:below] / 2)
     assert np.allclose(refined.theta[:below], refined.problem.centre[:below], atol=0.01)
     mixture = (fit.covariance[:below, :below] + free) / 2 + np.outer(found[:below], found[:below]) / 4
