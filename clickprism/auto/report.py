@@ -99,10 +99,10 @@ def described(logged: Logged, name: str, outcome: str) -> dict[str, Any]:
     return {"sentence": sentence, "counts": counts, "outcome": outcome}
 
 
-def refused(reason: str, *, clicks: bool = True) -> dict[str, Any]:
-    """Return the result of the choice if no ranker can be trained; `clicks` says whether the log has any."""
+def refused(reason: str, *, estimable: bool = True) -> dict[str, Any]:
+    """Return the result of the choice if no ranker can be trained; see `commands`."""
     nothing: dict[str, Any] = {"chosen": None, "use": "", "reason": "", "checks": [], "candidates": [], "curve": None}
-    instead = INSTEAD if clicks and reason in (WITHOUT_FEATURES, CONSTANT) else MORE_DATA
+    instead = INSTEAD if estimable and reason in (WITHOUT_FEATURES, CONSTANT) else MORE_DATA
     return {**nothing, "refused": reason, "instead": list(instead)}
 
 
@@ -292,7 +292,7 @@ def commands(
     *,
     bundle: bool,
     options: Sequence[str] = (),
-    clicks: bool = True,
+    estimable: bool = True,
     program: str = "clickprism",
 ) -> list[str]:
     """Return commands to run next.
@@ -302,13 +302,13 @@ def commands(
         log: The log as it was named on the command line.
         bundle: Whether there is a ranker.
         options: Options that say how the log is read, such as --map.
-        clicks: Whether the log has any click.
+        estimable: Whether relevance can be estimated: some results of the log were clicked, and others were not.
         program: What to type to run clickprism.
     """
     folder = shlex.quote(str(out))
     if bundle:
         return [f"{program} serve {folder}/bundle", f"{program} model verify {folder}/bundle"]
-    if log is None or not clicks:
+    if log is None or not estimable:
         return []
     name = shlex.join([log, *options])
     if log.endswith(".npz"):

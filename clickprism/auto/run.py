@@ -139,8 +139,9 @@ class AutoResult:
             options: Options that say how the log is read, such as --map.
             program: What to type to run clickprism.
         """
-        clicks, bundle = self.stages["read"]["counts"]["clicks"] > 0, self.bundle is not None
-        lines = report.commands(self.out, log, bundle=bundle, options=options, clicks=clicks, program=program)
+        counts, bundle = self.stages["read"]["counts"], self.bundle is not None
+        estimable = 0 < counts["clicks"] < counts["impressions"]
+        lines = report.commands(self.out, log, bundle=bundle, options=options, estimable=estimable, program=program)
         return report.terminal(self.stages, self.verdict, self.steps, lines)
 
 
@@ -291,12 +292,12 @@ class _Run:
 
     def _choice(self) -> Plain:
         """Train and check the candidates, and save the rankers; or say why none can be trained."""
-        clicks = bool(self.logged.clicks.clicks.any())
+        estimable = bool(self.logged.clicks.clicks.any()) and not self.logged.has_only_clicks
         if not self.logged.has_features:
-            return report.refused(report.WITHOUT_FEATURES, clicks=clicks)
+            return report.refused(report.WITHOUT_FEATURES, estimable=estimable)
         features = self.logged.clicks.lists.features
         if not (np.fmax.reduce(features) > np.fmin.reduce(features)).any():
-            return report.refused(report.CONSTANT, clicks=clicks)
+            return report.refused(report.CONSTANT, estimable=estimable)
         model = self._log_model()
         if model is None:
             return report.refused(f"{report.WITHOUT_MODEL}: {self.done['model'].result['problem']}.")

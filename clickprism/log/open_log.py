@@ -214,6 +214,8 @@ def _first_text(path: Path) -> str:
 def _session_roles(source: str, given: Mapping[str, Any], *, field: str = "") -> dict[str, str]:
     """Return which columns of a session file have a role, if `source` is one; other names of columns are refused."""
     roles = {name: value for name, value in given.items() if value}
+    if not roles:
+        return {}
     allowed = [*SESSION_ROLES] if kind_of(source) == "sessions" else []
     if wrong := [name for name in roles if name not in allowed]:
         only = f"; a session file has the roles {', '.join(allowed)}" if allowed else ""

@@ -103,7 +103,7 @@ def test_commands_to_run_next(tmp_path: Path) -> None:
     ]
     mapped = report.commands(tmp_path, "shop.db", bundle=False, options=["--query", "select 1", "--map", "query=q"])
     assert mapped[0] == "clickprism relevance estimate shop.db --query 'select 1' --map query=q --out estimates.parquet"
-    assert report.commands(tmp_path, "shop.db", bundle=False, clicks=False) == []
+    assert report.commands(tmp_path, "shop.db", bundle=False, estimable=False) == []
     assert report.commands(tmp_path, "clicks.npz", bundle=False) == ["clickprism bias position clicks.npz"]
 
 
@@ -122,7 +122,7 @@ def test_advice_on_what_the_model_corrects_is_left_out() -> None:
     assert raw[1:4] == ["Position bias: Correct it.", "Coupling: Use lbd.", "Coverage: Log more."]  # no advice twice
     refused = {"choice": report.refused(report.WITHOUT_FEATURES), "value": dict(report.NO_VALUE)}
     assert report.next_steps(refused, diagnosis())[0] == report.INSTEAD[0]
-    without_clicks = {**refused, "choice": report.refused(report.WITHOUT_FEATURES, clicks=False)}
+    without_clicks = {**refused, "choice": report.refused(report.WITHOUT_FEATURES, estimable=False)}
     assert report.next_steps(without_clicks, diagnosis())[0] == report.MORE_DATA[0]
     assert report.unknown(stages(), diagnosis(**found))[0] == "Few searches."
 

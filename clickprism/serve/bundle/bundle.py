@@ -229,9 +229,13 @@ class Bundle:
             found = set(os.listdir(place))
             if MANIFEST not in found:
                 remedy = "Create one with: clickprism model bundle RUN --out bundle"
-                inside = [each for part in ("bundle", "bundles/*", "deployment/bundles/*") for each in place.glob(part)]
-                if inside:  # the folder is a run of `auto`, a deployment, or a project
-                    remedy = f"Did you mean {Path(folder) / inside[-1].relative_to(place)}?"
+                parts = ("bundle", "bundles/*", "deployment/bundles/*")  # of a run of `auto`, a deployment, a project
+                manifests = [each for part in parts for each in place.glob(f"{part}/{MANIFEST}")]
+                inside = [Path(folder, each.parent.relative_to(place)) for each in manifests]
+                if len(inside) == 1:
+                    remedy = f"Did you mean {inside[0]}?"
+                elif inside:
+                    remedy = f"Name one of the bundles in {inside[0].parent}"
                 raise DataError(f"is not a bundle: it has no {MANIFEST}", file=folder, remedy=remedy)
         except FileNotFoundError:
             remedy = "Create it with: clickprism model bundle RUN --out bundle"
