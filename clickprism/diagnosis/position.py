@@ -274,17 +274,19 @@ def weak_sources(model: LogModel) -> list[str]:
     linkage, lines = model.linkage, []
     if model.curve.name == "given" or linkage.linked:
         return []
-    at = {kind: spans([each == kind for each in linkage.identified]) for kind in linkage.identified}
+    at = {}
+    for kind in linkage.identified:
+        text = spans([each == kind for each in linkage.identified])
+        at[kind] = f"position {text}" if text.isdigit() else f"positions {text}"
     if "features" in at:
         rises = " It rises above 100%, which makes this doubtful." if model.tests["position"].lower > 1 else ""
         lines.append(
-            f"Identified by features only: position {at['features']}. There the curve relies on the assumption that"
+            f"Identified by features only: {at['features']}. There the curve relies on the assumption that"
             f" documents with similar features are equally relevant.{rises}"
         )
     if "not identified" in at:
         lines.append(
-            f"Not identified: position {at['not identified']}. There the curve is a smooth continuation, not an"
-            " estimate."
+            f"Not identified: {at['not identified']}. There the curve is a smooth continuation, not an estimate."
         )
     return lines
 

@@ -391,8 +391,8 @@ def refuse_options(source: str, given: Mapping[str, object]) -> None:
     """Refuse options that need an ingested log."""
     for name, value in given.items():
         if value is not None:
-            remedy = f"be omitted: it needs an ingested log. Run: clickprism log ingest {source} --into mylog"
-            raise SettingError(name, str(value), remedy)
+            must = f"be omitted: it needs an ingested log. Run: clickprism log ingest {source} --into mylog"
+            raise SettingError(name, None, must)  # a value after the command would be typed with it
 
 
 def estimate_table(

@@ -319,7 +319,7 @@ def one_ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_log_that_supports_no_reference_says_why_and_how_to_repair_it(one_ranking: Path, cli: Run) -> None:
     shown = cli("bias", "position", one_ranking)
     assert shown.stdout.startswith("The log does not show whether there is position bias.")
-    assert "Not identified: position 2 to 3. There the curve is a smooth continuation" in shown.stdout
+    assert "Not identified: positions 2 to 3. There the curve is a smooth continuation" in shown.stdout
     assert "swap the results at positions 1 and 2, 2 and 3" in shown.stdout.lower()
     assert "allpairs                 not available: position 2 is not linked to position 1" in shown.stdout
     assert "randomised               not available: the log does not mark results at random positions" in shown.stdout

@@ -136,7 +136,7 @@ def test_parameters_are_for_other_estimators(three: Path, cli: Run) -> None:
 
 def test_documents_shown_at_one_position_only_are_warned_about(three: Path, cli: Run) -> None:
     found = cli("relevance", "estimate", three / "log", "--out", three / "e.parquet", "--model", three / "model")
-    assert "Warning: Not identified: position 2 to 3." in found.stderr
+    assert "Warning: Not identified: positions 2 to 3." in found.stderr
     assert "mostly from" in found.stdout
     assert (three / "model" / "log_model.json").is_file()
 

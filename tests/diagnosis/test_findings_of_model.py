@@ -73,7 +73,7 @@ def test_a_curve_that_only_features_identify_has_a_note() -> None:
         evidence=np.array([90.0, 0.0, 0.0]),
     )
     model = hand_made(linkage=linkage)
-    assert "Identified by features only: position 2 to 3." in position(LOG, model).sentence
+    assert "Identified by features only: positions 2 to 3." in position(LOG, model).sentence
     assert "The position curve is identified by features only" in identifiability(model).sentence
     assert "doubtful" not in position(LOG, model).sentence
     above = replace(POSITION, verdict="inconclusive", estimate=1.8, lower=1.5, upper=2.1)
