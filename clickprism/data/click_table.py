@@ -176,12 +176,11 @@ class Columns:
             role, name = next(iter(wrong.items()))
             nearest = ", ".join(difflib.get_close_matches(name, header, 5, 0.0))
             others = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-            meant = difflib.get_close_matches(role.removeprefix("outcome "), NAMES, 1, 0.8)
-            typo = f". Did you mean the role {meant[0]}?" if meant and role.startswith("outcome ") else ""
+            typo = _meant_role(role.removeprefix("outcome ")) if role.startswith("outcome ") else ""
             raise DataError(
                 f"has no column {name!r} for the {role}{others}",
                 file=source,
-                remedy=f"The nearest names are {nearest}{typo}",
+                remedy=f"The nearest names are {nearest}{typo and f'. {typo}'}",
             )
         taken = {*named.values()}
         guessed: dict[str, str] = {}
@@ -212,6 +211,12 @@ class Columns:
         roles = {name: role for role in NO_FEATURES if (name := getattr(self, role)) is not None}
         roles |= {column: name for name, column in self.outcomes.items()}
         return {name: f"is the column of the role {roles[name]}" for name in self.features if name in roles}
+
+
+def _meant_role(outcome: str) -> str:
+    """Return a question if the name of an outcome is almost that of a role; empty if it is not."""
+    meant = difflib.get_close_matches(outcome, NAMES, 1, 0.8)
+    return f"Did you mean the role {meant[0]}?" if meant else ""
 
 
 def _found_outcomes(outcomes: Mapping[str, str], header: Sequence[str]) -> dict[str, str]:
@@ -337,7 +342,11 @@ class TableRows:
         columns = columns.found_in(table.column_names, source)
         _check_needed(table, columns, source)
         self.table, self.columns, self.source = table, columns, source
-        self.notes: list[str] = []
+        self.notes = [
+            f"The column {column!r} counts as the outcome {name!r}. {question}"
+            for name, column in columns.outcomes.items()
+            if (question := _meant_role(name))
+        ]
         self.reason = np.zeros(len(table), dtype=np.int64)
         self.reasons = [""]
         self.account = {"rows": len(table)}

@@ -264,6 +264,9 @@ def test_a_table_of_clicks_alone_says_what_it_cannot_show() -> None:
 def test_a_misspelled_role_is_not_only_an_outcome_without_a_column() -> None:
     with pytest.raises(DataError, match=r"for the outcome documnt\..* Did you mean the role document\?"):
         read_click_table(pa.table({"sku": ["a"], "click": [1]}), TableSettings(map=("documnt=id",)).columns())
+    table = pa.table({"q": ["cat"], "sku": ["a"], "click": [1]})
+    log = read_click_table(table, TableSettings(map=("qury=q",)).columns())
+    assert log.notes[0] == "The column 'q' counts as the outcome 'qury'. Did you mean the role query?"
 
 
 def test_a_log_that_was_read_comes_back_and_refuses_columns() -> None:
