@@ -261,7 +261,8 @@ def _with_schema(path: Path, source: SourceSettings, form: str, rows: Sequence[I
         raise DataError("is not UTF-8 text", file=path, line=1, remedy="Convert it to UTF-8")
     if names:
         listed = ", ".join([*names[:12], *(["..."] if len(names) > 12 else [])])
-        remedy = f"It has {listed}. {_as_table(path, names)}"
+        one_value = "Write one row per line, then it is read as a table"
+        remedy = f"It has {listed}. {one_value if form == 'answer' else _as_table(path, names)}"
         raise DataError("the rows have the fields of no known schema", file=path, remedy=remedy)
     return Detected(form, "clickprism")
 

@@ -235,6 +235,8 @@ def test_unknown_fields_are_refused_with_a_remedy(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=table):
         read(tmp_path / "good.csv", b"q,sku,rank,clicked\ncat,a,1,0\n")
+    with pytest.raises(DataError, match=r"It has clicked, sku. Write one row per line"):
+        read(tmp_path / "list.json", b'[{"sku": "a", "clicked": 0}]')
 
 
 def test_settings_are_checked() -> None:
