@@ -105,6 +105,11 @@ class Fit:
         cost = np.einsum("qi,ij,qj->q", self.value.scores, self.inverse, self.value.scores, optimize=True)
         return np.asarray(self.value.by_query - cost)
 
+    @property
+    def conditional(self) -> Float64:
+        """Return the log-likelihood of where the clicks of each pair fell, [queries]."""
+        return conditional_likelihood(self.problem, self.problem.log_observation(self.theta))
+
     @cached_property
     def covariance(self) -> Float64:
         """Return the covariance of the parameters, clustered by query."""
@@ -254,25 +259,29 @@ def fit_form(
     return Fit(form, problem, given, theta, value, steps)
 
 
+def conditional_likelihood(problem: Problem, log_observation: Float64) -> Float64:
+    """Return the log-likelihood of where the clicks of each pair fell, given how many there were, [queries].
+
+    They fall on the cells of a pair in proportion to n o, whatever its relevance: only documents shown at several
+    positions matter.
+    """
+    counts, logs = problem.counts, np.clip(log_observation, LOWEST, HIGHEST)
+    total = counts.by_pair(counts.impressions * np.exp(logs))
+    value = counts.by_pair(counts.clicks * logs) - counts.by_pair(counts.clicks) * np.log(total)
+    return np.bincount(counts.query, weights=problem.scale * value, minlength=counts.queries)
+
+
 def moved_gain(fit: Fit, plain: Fit) -> tuple[float, float]:
     """Return how much documents shown at several positions favour different steepness by query; and a standard error.
 
-    Given how often a pair was clicked in all, its clicks fall on its cells in proportion to n o, whatever its
-    relevance. The gain is that of this conditional likelihood with the spread of `fit` against no spread, for the best
-    scale of the curve. The marginal likelihood cannot distinguish steeper observation from relevance that falls faster.
+    The gain is that of `conditional_likelihood` with the spread of `fit` against no spread, for the best scale of the
+    curve. The marginal likelihood cannot distinguish steeper observation from relevance that falls faster.
     """
-    counts, scale = plain.problem.counts, plain.problem.scale
     nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
     linear = plain.problem.log_observation(plain.theta)
-    clicked = counts.by_pair(counts.clicks)
 
     def value(size: float, sigma: float) -> Float64:
-        values = []
-        for node in nodes:
-            logs = np.clip(np.exp(sigma * node) * size * linear, LOWEST, HIGHEST)
-            total = counts.by_pair(counts.impressions * np.exp(logs))
-            each = scale * (counts.by_pair(counts.clicks * logs) - clicked * np.log(total))
-            values.append(np.bincount(counts.query, weights=each, minlength=counts.queries))
+        values = [conditional_likelihood(plain.problem, np.exp(sigma * node) * size * linear) for node in nodes]
         return np.asarray(logsumexp(np.stack(values), axis=0, b=(weights / weights.sum())[:, None]))
 
     def best(spreads: list[float]) -> Float64:
@@ -322,7 +331,8 @@ def _fit_trust(problem: Problem, form: Form, given: Covariates, theta: Float64) 
 class Part:
     """A part that was tried: its gain of the held-out log-likelihood, and the standard error of that over queries.
 
-    `blocked` parts are better but not used: an engine that reacts to clicks would leave the same trace.
+    `blocked` parts are better but not used: an engine that reacts to clicks would leave the same trace, or documents
+    shown at several positions do not confirm them.
     """
 
     name: str
@@ -464,7 +474,10 @@ class _Search:
             for _ in range(2):
                 self.given = multiplied(found, self.given)
                 found = self.fit(best.form.with_part(name), found)
-            self.chosen = self.chosen.with_part(name, found, use=self.feedback == "absent")
+            difference = found.conditional - best.conditional
+            moved, error = float(difference.sum()), float(difference.std() * np.sqrt(len(difference)))
+            confirmed = moved > max(SURE * error, LEAST)
+            self.chosen = self.chosen.with_part(name, found, use=self.feedback == "absent" and confirmed)
 
     def repeat(self) -> Fit:
         """Fit the form that was chosen on a sample to this log."""
