@@ -268,7 +268,7 @@ def conditional_likelihood(problem: Problem, log_observation: Float64) -> Float6
     counts, logs = problem.counts, np.clip(log_observation, LOWEST, HIGHEST)
     total = counts.by_pair(counts.impressions * np.exp(logs))
     value = counts.by_pair(counts.clicks * logs) - counts.by_pair(counts.clicks) * np.log(total)
-    return np.bincount(counts.query, weights=problem.scale * value, minlength=counts.queries)
+    return np.asarray(problem.query_sums @ (problem.scale * value))
 
 
 def moved_gain(fit: Fit, plain: Fit) -> tuple[float, float]:

@@ -88,6 +88,7 @@ def model_card(log: Path, folder: Path) -> list[str]:
         "chosen": "linear",
         "use": "corrected",
         "curve": to_plain(diagnosis.curve),
+        "summary": "a linear ranker",
         "scope": {"rerank_depth": None, "reason": ""},
     }
     value, made = {"sentence": ""}, datetime(2026, 1, 1, tzinfo=UTC)

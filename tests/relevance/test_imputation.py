@@ -152,7 +152,7 @@ def test_the_commands_fit_and_apply(folder: Path, tmp_path: Path, cli: Run) -> N
     assert found["impressions"] == int(read_slot(folder / "clicks.tsv").impressions.sum())
     assert 0 < found["losses"]["best"] < 1
     assert found["stopped"] in ("epochs", "patience")
-    assert "one epoch: " in told.stderr
+    assert "the loss on held-out queries is" in told.stderr
     assert "step " in told.stderr
     assert "click rate" in cli(*fit, "--out", tmp_path / "b", "--quiet").stdout
     for ending in ("parquet", "jsonl"):
