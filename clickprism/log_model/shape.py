@@ -24,7 +24,7 @@ from scipy.special import log_softmax
 
 from clickprism._util.compiled import compiled
 from clickprism.errors import TrainingError
-from clickprism.log_model.fit import Fit, fit_form, sampled_queries, sandwich, solve
+from clickprism.log_model.fit import Fit, fit_form, sampled_queries, solve
 from clickprism.log_model.likelihood import Problem, Value
 from clickprism.types import Float64, Int64
 
@@ -34,7 +34,6 @@ LEVEL: Final = 5.0  # of the logits themselves
 HIGHEST: Final = float(np.log(0.98))  # log click probability
 TOLERANCE: Final = 1e-5  # largest entry of the gradient, per click
 PINNED: Final = 1e6  # precision of a curve that is kept
-WIDEST: Final = 1.5  # standard error of log o from which the log does not identify the curve
 
 
 class _Cells(NamedTuple):
@@ -161,13 +160,13 @@ class Shape:
 def refine(fit: Fit, *, seed: int = 0) -> Fit:
     """Return the fit with the mean of two curves, to which all other parameters are fitted again.
 
-        b          =  (b_Gamma + b_free) / 2
-        Cov(b)     =  (Cov(b_Gamma) + Cov(b_free)) / 2 + (b_free - b_Gamma) (b_free - b_Gamma)' / 4
+        b       =  (b_Gamma + b_free) / 2
+        Cov(b)  =  Cov(b_Gamma) + (b_free - b_Gamma) (b_free - b_Gamma)' / 4
 
     The curve is too steep with a Gamma distribution of relevance and too flat with a free one, and clicks do not decide
-    between them. The covariance is that of a mixture of both. A fit is returned unchanged if its queries differ in
-    steepness or it has trust, because it already is a mixture, and if the log does not identify the curve with a free
-    distribution (`WIDEST`). On large logs the curve is estimated on a sample of the queries.
+    between them; half the difference counts as a standard error. A fit is returned unchanged if its queries differ in
+    steepness or it has trust, because it already is a mixture, and if the free curve is not the flatter one. On large
+    logs the difference is estimated on a sample of the queries.
     """
     problem = fit.problem
     below = problem.counts.positions - 1
@@ -177,17 +176,13 @@ def refine(fit: Fit, *, seed: int = 0) -> Fit:
     if not drawn.all():
         given = fit.given.take(drawn[problem.counts.query])
         plain = fit_form(problem.counts.take(drawn)[0], fit.form, given, start=fit)
-    shape = Shape(plain.problem, plain.theta)
+    shape, curve = Shape(plain.problem, plain.theta), slice(below)
     try:
-        found, value, _ = solve(shape, shape.centre, tolerance=TOLERANCE)
-        inverse = np.asarray(np.linalg.pinv(value.hessian, hermitian=True))
+        moved = solve(shape, shape.centre, tolerance=TOLERANCE)[0][curve] / 2
     except (TrainingError, np.linalg.LinAlgError):
         return fit
-    curve, free = slice(below), sandwich(value, shape.precision, inverse)[:below, :below]
-    if not np.diag(free).max() < WIDEST**2:  # NaN included
+    if moved.mean() <= 0:
         return fit
-    moved = found[curve] / 2
-    covariance = (fit.covariance[curve, curve] + free) / 2 + np.outer(moved, moved)
     centre, precision = problem.centre.copy(), problem.precision.copy()
     centre[curve] = fit.theta[curve] + moved
     precision[curve, curve] = PINNED * np.eye(below)
@@ -195,6 +190,7 @@ def refine(fit: Fit, *, seed: int = 0) -> Fit:
     start = fit.theta.copy()
     start[curve] = centre[curve]
     theta, value, steps = solve(pinned, start)
+    covariance = fit.covariance[curve, curve] + np.outer(moved, moved)
     return replace(fit, problem=pinned, theta=theta, value=value, steps=steps, curve_covariance=covariance)
 
 
